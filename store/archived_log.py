@@ -1,10 +1,10 @@
 """
-A replay log's archive as the gateway reads it: pages of messages, as from the store, on a small pool of its own.
+A replay log's archive as the gateway reads it: pages of messages, as from the store, on a small pool of threads.
 
 Every read looks at one row group of one file at most (``store.archive.segments``), and a page is bounded in messages
-and bytes, as the store's are. What a file was compacted into is read in its place. What the table names and is not
-there, or is not what the table says, fails the read and is a problem until it can be read again: nothing is passed
-over.
+and bytes, as the store's pages are. If a file was compacted, the file that replaced it is read. If a file that the
+table names is missing, or is not what the table says, the read fails, and the archive has a problem until the file can
+be read again: nothing is skipped.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from store.reading import drain, first_taken
 T = TypeVar("T")
 
 THREADS: Final = 2
-"""Reads at once: where the archive is far away, one waits while the other decodes."""
+"""Concurrent reads: if the archive is far away, one waits while the other decodes."""
 
 PAGE_CANDIDATES: Final = 256
-"""Messages that one page of a search makes of what speaks for them."""
+"""Candidates that one page of a search turns into messages."""
 
 SEARCHED: Final = ("offset", "topic", "envelope")
 TIMED: Final = ("offset", "enqueuedTime")
@@ -51,18 +51,18 @@ MEASURED: Final = ("offset", "topic", "body", "envelope", "bodyAt")
 
 
 def shown(place: str) -> str:
-    """A place as it may be told: without what a URI says beside host and path."""
+    """A place for people: a URI without anything but host and path."""
     parts = urlsplit(place)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if "://" in place else place
 
 
 class ArchivedLog:
     """
-    The archive at one place, of one log; see ``store.ports.Archive``.
+    The archive of one log at one place; see ``store.ports.Archive``.
 
     Args:
         place: A folder, or a URI as pyarrow takes it.
-        generation: Of the log: an archive of another is not read.
+        generation: The log's: an archive of another generation is not read.
         page_rows: Messages of a page, at most.
         page_bytes: Content of a page, at most; one message is always let through.
     """
@@ -78,12 +78,12 @@ class ArchivedLog:
         self._storage: ArchiveStorage | None = None
         self._table: ArchiveTable | None = None
         self._state = State()
-        """The table's, as it was read last, whole."""
+        """The table's state, as last read."""
         self._groups: RowGroups | None = None
         self._unread: str | None = None
-        """Why the table could not be read, last."""
+        """Why the table could not be read the last time; None if it could."""
         self._broken: dict[str, str] = {}
-        """Why a file could not be read, last."""
+        """By file, why it could not be read the last time."""
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="archive")
 
     @property
@@ -104,7 +104,7 @@ class ArchivedLog:
         drain(self._pool, THREADS)
 
     def close(self) -> None:
-        # What is read from far away is not waited for: it changes nothing.
+        # Reads from far away are not waited for: they change nothing.
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # --- what there is ----------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class ArchivedLog:
     def _erasures(self) -> Iterator[Erasures]:
         """
         Raises:
-            WriteFailed: With them something cannot be done.
+            WriteFailed: The erasures cannot be read or written.
         """
         self._refreshed()
         assert self._storage is not None
@@ -170,10 +170,10 @@ class ArchivedLog:
 
     def _segment_at(self, message_id: int) -> Segment:
         """
-        The file that has an id.
+        The file that contains an id.
 
         Raises:
-            LogTrimmed: None has.
+            LogTrimmed: No file does.
         """
         known = self._state
         found = known.at(message_id)
@@ -187,11 +187,11 @@ class ArchivedLog:
 
     def _read(self, message_id: int, read: Callable[[Segment, RowGroups], T]) -> T:
         """
-        Read the file that has an id, and what it was compacted into where it is gone.
+        Read the file that contains an id; if it was compacted meanwhile, the file that replaced it.
 
         Raises:
-            LogTrimmed: None has it.
-            ReadFailed: It cannot be read.
+            LogTrimmed: No file contains the id.
+            ReadFailed: The file cannot be read.
         """
         segment = self._segment_at(message_id)
         for _ in range(3):
@@ -247,7 +247,7 @@ class ArchivedLog:
             table = groups.table(group, SEARCHED)
             places = _places(table, position, end, matches)
             if search.needles and places:
-                # All that a search compares stands before the body.
+                # Everything that a search compares comes before the body.
                 found = segments.envelopes(table)
                 places = [p for p in places if any(needle in found[p] for needle in search.needles)]
             if not places:
@@ -292,7 +292,7 @@ class ArchivedLog:
         return found[: self._page_rows]
 
     def _messages_of(self, ids: Sequence[int]) -> Callable[[Segment, RowGroups], tuple[list[Row], int]]:
-        """The messages of some ids that are in one piece, and the id below which all of them were looked for."""
+        """Reads the messages with some ids from one row group. Gives them, and the id below which it has looked."""
 
         def read(segment: Segment, groups: RowGroups) -> tuple[list[Row], int]:
             group = groups.at(segment, ids[0])
@@ -371,7 +371,7 @@ class ArchivedLog:
 
 
 def _position_since(segments: Sequence[Segment], ends: Sequence[int], time_ms: int, last: int) -> int:
-    """Where a time lies, evenly within a file; ``ends`` are the files' last times."""
+    """The position of a time, if ids are spread evenly within a file; ``ends`` are the files' last times."""
     at = bisect_left(ends, time_ms)
     if at == len(segments):
         return last + 1
@@ -387,7 +387,7 @@ def _begun(found: ErasedList) -> BegunErasure:
 
 
 def _run_of(state: State) -> ArchivedRun:
-    """The files without a gap in front of the archive's end."""
+    """The files without a gap up to the end of the archive."""
     segments = state.segments
     if not segments:
         return ArchivedRun(None, 1, 0, 0)
@@ -401,13 +401,13 @@ def _run_of(state: State) -> ArchivedRun:
 def _matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     if not patterns or ">" in patterns:
         return None
-    # Exceptions are left to the caller: what one of its subscriptions leaves out, another may take.
+    # Exceptions are left to the caller: what one subscription excludes, another may attract.
     parsed = [pattern for pattern in map(TopicPattern.parse, patterns) if not pattern.is_exception]
     return TopicFilter(parsed).matches if parsed else None
 
 
 def _places(table: Any, position: int, end: int, matches: Callable[[str], bool] | None) -> Sequence[int]:
-    """Which rows have ids from ``position`` on, below ``end``, and topics that are wanted."""
+    """The rows with ids from ``position`` on, below ``end``, and topics that match."""
     places = segments.places_between(table, position, end)
     if matches is None or not places:
         return places
@@ -416,7 +416,7 @@ def _places(table: Any, position: int, end: int, matches: Callable[[str], bool] 
 
 
 def _rows(table: Any, places: Sequence[int]) -> list[Row]:
-    """As the log had them; which endpoints they went to is no longer of interest."""
+    """Messages as the log had them, except for the routes, which are of no use any more."""
     ids, times_ms, topics, contents = segments.messages_at(table, places)
     offsets = bare_offsets(contents)
     return list(zip(ids, times_ms, topics, offsets, repeat(UNROUTED), repeat(None), contents))

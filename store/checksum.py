@@ -1,16 +1,15 @@
 """
-A message's checksum: one integer kept beside it, by which a reader sees that the message is not what was written.
+A message's checksum: one integer in its row, by which a reader detects that the message is not what was written.
 
-A disk that gives back another byte than it was given breaks no rule of SQLite's. So each row has a checksum: in its
-upper bits Adler-32 of the content (RFC 1950, section 9), in the lower ``HEAD_BITS`` the rest of what identifies the
-message, by a prime number: id, arrival time, where the bare message begins, route and topic. Any single byte that
-changes is seen, wherever it is, and nearly all else that happens to a content.
+SQLite does not notice when a disk returns another byte than was written. So each row has a checksum. The upper bits
+are the Adler-32 of the content (RFC 1950, section 9). The lower ``HEAD_BITS`` are the sum of id, arrival time, offset
+of the bare message, route and the topic's Adler-32, modulo a prime number. Every change of a single byte is detected,
+and nearly all other damage to a content.
 
-Adler-32 because it costs the least of what Python has for contents of some hundred bytes (107 ns for 280 bytes where
-CRC-32 takes 151, measured), and because that of many contents together can be told from theirs: a reader that has a
-page of them in one buffer goes over it once.
+Adler-32 costs the least of Python's checksums for contents of a few hundred bytes (measured: 107 ns for 280 bytes;
+CRC-32 takes 151 ns). A page of messages is verified by the sum of its checksums (``are_sound``).
 
-``held`` is not in it: it changes, and ``rewind store check`` counts it.
+``held`` is not part of the checksum: it changes. ``rewind store check`` counts it.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from zlib import adler32
 
 HEAD_BITS: Final = 15
 HEAD: Final = (1 << HEAD_BITS) - 1
-"""The bits of a checksum that are not of the content."""
+"""The mask of a checksum's bits below the content's Adler-32."""
 
 HEAD_MODULUS: Final = 32_507
-"""A prime number, so that no change of one byte is lost in it, and so far below ``HEAD`` that those of a run of 256
-consecutive ids can be had by counting up."""
+"""A prime number, so that every change of one byte changes the remainder. It is more than 256 below ``HEAD``: the
+heads of 256 consecutive ids are the first head plus 0 to 255."""
 
 HELD_BYTES: Final = 5 * 1024
-"""``zlib`` gives up the interpreter's lock for more than this, and has to win it back: beside a thread that is busy in
-Python, for each of a thousand messages. Longer ones are taken in pieces."""
+"""``zlib`` releases the interpreter's lock for longer inputs. To get it back, it waits for any thread that is busy in
+Python: a thousand times for a thousand messages. Longer contents are therefore summed in pieces."""
 
 KNOWN_TOPICS: Final = 4_096
 
@@ -42,7 +41,7 @@ NOT_AS_WRITTEN: Final = (
 
 
 def content_sum(content: bytes) -> int:
-    """Of one content, 32 bits."""
+    """The Adler-32 of one content, 32 bits."""
     if len(content) <= HELD_BYTES:
         return adler32(content)
     view, total = memoryview(content), 1
@@ -53,10 +52,10 @@ def content_sum(content: bytes) -> int:
 
 def content_sums(contents: Sequence[bytes], largest_bytes: int) -> list[int]:
     """
-    Of many.
+    The Adler-32 of each content.
 
     Args:
-        largest_bytes: None of them is longer.
+        largest_bytes: No content is longer.
     """
     return list(map(adler32 if largest_bytes <= HELD_BYTES else content_sum, contents))
 
@@ -68,7 +67,7 @@ def topic_sum(topic: str) -> int:
 
 
 def head_of(message_id: int, time_ms: int, topic: str, bare: int, route: int) -> int:
-    """Of what identifies a message, below ``HEAD_MODULUS``."""
+    """The head of a message's checksum, below ``HEAD_MODULUS``."""
     return (message_id + time_ms + bare + route + topic_sum(topic)) % HEAD_MODULUS
 
 
@@ -84,11 +83,11 @@ def is_sound(
 
 def are_sound(columns: Sequence[Any], count: int, checksums: int, largest_bytes: int) -> bool:
     """
-    Whether messages are what was written, by the sum of their checksums, which an engine makes by itself.
+    Whether messages are what was written, by the sum of their checksums, which the engine computes in SQL.
 
     Args:
-        columns: Those of a ``Row``, each with a value for each of the messages, of which there is one at least. The
-            ids may be a ``range``.
+        columns: The columns of a ``Row``, each with a value for each message; at least one message. The ids may be a
+            ``range``.
         count: How many messages there are.
         checksums: The sum of their checksums.
         largest_bytes: No content is longer.

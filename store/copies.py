@@ -1,16 +1,16 @@
 """
-Copies of a store, whichever engines keep them: a store copied row by row into another one, the mark that says whether a
-copy may go on with the ids of its log, and files that are there whole or not at all.
+Copies of a store, for every engine: copying a store row by row into another store, the mark that says whether a copy
+may continue the ids of its log, and files that appear whole or not at all.
 
-Invariant: of all copies of a log, at most one goes on in its generation, so that an id that somebody was told of never
-becomes another message's. A backup is older than its log, which has given out ids since: whoever opens a backup as a
-store gets a log of another generation, however the backup came to its place. Copying a store with its generation closes
-it: its copy goes on. A copy that is not whole is no store yet.
+Invariant: of all copies of a log, at most one continues in its generation, so that an id that a client knows never
+becomes another message's id. A backup is older than its log, which has given out ids since. So a backup that is opened
+as a store gets another generation, no matter how it was put in place. Copying a store with its generation closes the
+source: the copy continues. A copy that is not complete cannot be opened.
 
-Nothing that was told of the old log's ids holds in a log of another generation. The gateway refuses a consumer that
-comes with an earlier replay id (``log-modified``), a Spark query finds its log made anew, and an archive belongs to
-another log. A plain offset names no generation. So the new log leaves out as many ids as the old one may have given out
-since the copy was made, and such an offset stands where the new messages begin.
+In a log of another generation, the old log's ids have no meaning. The gateway refuses a consumer with an earlier replay
+id (``log-modified``), a Spark query detects that its log was recreated, and an archive belongs to another log. A plain
+offset names no generation. So the new log skips as many ids as the old log may have given out since the copy was made,
+and such an offset points to where the new messages begin.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ StoredMessage: TypeAlias = tuple[int, int, str, int, int, int | None, bytes, int
 """A ``Row`` with its checksum: id, time, topic, bare, route, held, content, checksum."""
 
 MESSAGE: Final = ("id", "time", "topic", "bare", "route", "held", "content", "checksum")
-"""What a ``StoredMessage`` has."""
+"""The columns of a ``StoredMessage``."""
 
 ENTRY: Final = "segment, number, value, message"
-"""What an entry of the index of properties has: ``number`` is that of its indexed span."""
+"""The columns of an entry of the property index: ``number`` is the number of its indexed span."""
 
 IN_SEGMENT: Final = (1 << SEGMENT_BITS) - 1
-"""The bits of an id that say where in its segment it is."""
+"""The mask of an id's position in its segment."""
 
 
 SMALL: Final[Mapping[str, str]] = {
@@ -68,25 +68,25 @@ SMALL: Final[Mapping[str, str]] = {
 """The columns of small tables, their keys first."""
 
 CHECKSUM: Final = f"(checksum - (checksum & {HEAD}) + (checksum & {HEAD}) % {HEAD_MODULUS})"
-"""SQL for a checksum as every writer would have it: there are two ways to write some of them (``store.checksum``)."""
+"""SQL for a checksum in its canonical form: some writers store a head that is not reduced by ``HEAD_MODULUS``."""
 
 
 class Digest(NamedTuple):
-    """What the rows of a span come to: rows that are not the same have another, but by a rare accident."""
+    """A digest of the rows of a span. Different rows have different digests, except by a rare accident."""
 
     rows: int = 0
     total: int = 0
-    """Of checksums; or of the places of messages in a segment."""
+    """Sum of the checksums; of index entries: sum of the messages' positions in the segment."""
     rest: int = 0
-    """Of the counts of endpoints that alone hold a message, each and one; or of what an entry has beside."""
+    """Sum of ``held + 1`` over held messages; of index entries: sum of span numbers and lengths of values."""
 
 
 class StoreTables(ABC):
     """
-    An opened store that no gateway uses meanwhile; a target is made if there is none.
+    An open store that no gateway uses meanwhile; the target of a copy is created if there is none.
 
-    Messages and index entries are many: they are compared and copied by spans of ids, and by segments. All other tables
-    are small beside them, and are copied whole at the end.
+    Messages are compared and copied in spans of ids, index entries in segments. All other tables are small, and are
+    copied whole at the end.
     """
 
     failures: ClassVar[tuple[type[Exception], ...]]
@@ -95,41 +95,41 @@ class StoreTables(ABC):
     def __init__(self, place: str, short: ShortTables) -> None:
         """
         Args:
-            place: Where it is, for a person, without what is secret; the same at every run.
+            place: Where the store is, for people, without secrets; the same at every run.
         """
         self.place = place
         self._short = short
 
-    # --- what an engine does of it ------------------------------------------------------------------------------------
+    # --- what an engine implements ------------------------------------------------------------------------------------
 
     @abstractmethod
     def log(self) -> LogRow | None:
-        """With what was published since its row was written; None in a store that was just made."""
+        """The log's row, with what was published since it was written; None in a store that was just created."""
 
     @abstractmethod
     def _write_log(self, log: LogRow) -> None:
-        """In the caller's transaction."""
+        """Write the log's row, in the caller's transaction."""
 
     @abstractmethod
     def _writing(self, *, is_durable: bool) -> AbstractContextManager[object]:
-        """A transaction; ``is_durable``: it survives a power cut, and with it all that came before."""
+        """A transaction; with ``is_durable``, it and everything before it survive a power cut."""
 
     @abstractmethod
     def messages(self, first: int, stop: int) -> Iterator[StoredMessage]:
         """
-        Those with ids from ``first`` on, below ``stop``, in the order of their ids, each as it was written.
+        The messages with ids from ``first`` on, below ``stop``, in the order of their ids, each as it was written.
 
         Raises:
-            DamagedMessage: One is not.
+            DamagedMessage: A message is not what was written.
         """
 
     @abstractmethod
     def add_messages(self, rows: Sequence[StoredMessage]) -> None:
-        """Messages with rising ids that are not there, in one transaction."""
+        """Add messages with rising ids, none of which is there yet, in one transaction."""
 
     @abstractmethod
     def check(self) -> list[str]:
-        """What of the promises of ``rewind store check`` it breaks."""
+        """The promises of ``rewind store check`` that the store breaks, a sentence each."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -140,14 +140,14 @@ class StoreTables(ABC):
         return read_mark(self._short)
 
     def write_mark(self, mark: CopyMark | None, log: LogRow | None = None) -> None:
-        """Durably, and together with the log's row if one is given."""
+        """Write the mark durably, together with the log's row if one is given."""
         with self._writing(is_durable=True):
             if log is not None:
                 self._write_log(log)
             write_mark(self._short, mark)
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """In the order of its key."""
+        """The rows of a small table, in the order of its key."""
         columns = SMALL[table]
         rows = self._short.each(f"select {columns} from {table} order by {columns}")
         if table != "route":
@@ -155,7 +155,7 @@ class StoreTables(ABC):
         return ((number, priority, self._short.numbers(endpoints)) for number, priority, endpoints in rows)
 
     def replace(self, log: LogRow, tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> None:
-        """Have these rows in the small tables, and no others: all of it or nothing."""
+        """Replace all rows of the small tables and the log's row, in one transaction."""
         with self._writing(is_durable=True):
             self._write_log(log)
             for table, rows in tables.items():
@@ -165,7 +165,7 @@ class StoreTables(ABC):
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def digest(self, first: int, stop: int) -> Digest:
-        """Of messages with ids from ``first`` on, below ``stop``."""
+        """The digest of the messages with ids from ``first`` on, below ``stop``."""
         return self._digest(
             f"select count(*), coalesce(sum({CHECKSUM}), 0), coalesce(sum(held + 1), 0) "
             f"from {self._short.messages} where id >= ? and id < ?",
@@ -178,15 +178,15 @@ class StoreTables(ABC):
         return Digest(*map(int, found))
 
     def last_below(self, stop: int) -> int:
-        """The highest id of a message below one; 0 where there is none."""
+        """The highest message id below ``stop``; 0 if there is none."""
         return max(self._ids("id < ? order by id desc", stop), default=0)
 
     def next_from(self, first: int) -> int | None:
-        """The lowest id of a message from one on."""
+        """The lowest message id from ``first`` on; None if there is none."""
         return min(self._ids("id >= ? order by id", first), default=None)
 
     def _ids(self, which: str, bound: int) -> list[int]:
-        """The first of each table."""
+        """The first id that each message table has for a condition."""
         found: list[int] = []
         for table, is_there in self._short.message_tables.items():
             rows = self._short.ask(f"select id from {table} where {is_there} and {which} limit 1", bound)
@@ -194,7 +194,7 @@ class StoreTables(ABC):
         return found
 
     def remove(self, first: int, stop: int) -> None:
-        """All messages of a span."""
+        """Delete all messages of a span."""
         with self._writing(is_durable=False):
             for table in self._short.message_tables:
                 self._short.ask(f"delete from {table} where id >= ? and id < ?", first, stop)
@@ -202,8 +202,8 @@ class StoreTables(ABC):
     # --- entries of the index -----------------------------------------------------------------------------------------
 
     def segments(self) -> list[int]:
-        """Those of which the index has any, rising."""
-        # Each is found behind the one before: there are many entries, and few segments.
+        """The segments for which the index has entries, in rising order."""
+        # Each step looks up the next segment: there are many entries, and few segments.
         rows = self._short.ask(
             "with recursive found (segment) as (select min(segment) from property_value union all "
             "select (select min(segment) from property_value where segment > found.segment) from found "
@@ -225,25 +225,25 @@ class StoreTables(ABC):
         )
 
     def replace_entries(self, segment: int, entries: Iterable[tuple[Any, ...]]) -> None:
-        """Have these in a segment, and no others."""
+        """Replace all entries of a segment."""
         with self._writing(is_durable=False):
             self._short.ask("delete from property_value where segment = ?", segment)
             self._short.add("property_value", ENTRY, entries)
 
 
 SKIP_IDS: Final = 1_000_000
-"""Ids that are left out where a log does not say how fast it gives them out."""
+"""Ids to skip if a log's row does not tell how fast it gives them out."""
 
 LEAST_SKIPPED: Final = 10_000
 MOST_SKIPPED: Final = 100_000_000
-"""Readers pass over them in a second or two, and the ids of a log last for all that."""
+"""Readers pass over this many ids in a second or two, and a log has 2^63 of them."""
 
 MARGIN: Final = 4
-"""For each id that a log gives out on average in the time that has gone by."""
+"""Ids to skip for each id that the log would have given out since, at its average pace."""
 
 
 class LogRow(NamedTuple):
-    """The log's row, which counts all messages: ``store.sqlite.schema`` says what each is."""
+    """The log's row, which covers all messages. ``store.sqlite.schema`` describes the columns."""
 
     generation: int
     first_id: int
@@ -257,7 +257,7 @@ class LogRow(NamedTuple):
     counted_id: int
 
     def ids_since(self, now_ms: int) -> int:
-        """How many ids may have been given out, at most, since the newest message: by the pace that the log has had."""
+        """How many ids may have been given out, at most, since the newest message: by the log's average pace."""
         ids, took = self.last_id - self.first_id + 1, self.last_time - self.floor_time
         if ids <= 0 or took <= 0:
             return SKIP_IDS
@@ -266,11 +266,11 @@ class LogRow(NamedTuple):
 
     def renewed(self, now_ms: int, *, above: int = 0, skip_ids: int | None = None) -> LogRow:
         """
-        Of another log with the same messages, which no archive has anything of.
+        The row of a new log with the same messages, of which no archive has any.
 
         Args:
-            above: An id that is known to have been given out, where one is.
-            skip_ids: How many ids to leave out behind the highest one known; None: as many as may have been given out.
+            above: An id that is known to have been given out; 0 if none is.
+            skip_ids: How many ids to skip after the highest known one; None: as many as may have been given out.
         """
         skipped = self.ids_since(now_ms) if skip_ids is None else skip_ids
         return self._replace(
@@ -287,46 +287,46 @@ MARK_TABLE: Final = "copy_mark"
 
 
 class MarkState(StrEnum):
-    """What a store with a mark is. The mark is a table of one row; most stores have no such table."""
+    """What a mark says of its store. The mark is a table of one row; most stores have no such table."""
 
     BACKUP = "backup"
-    """A copy of a log that went on: opened as a store, it gets a generation of its own."""
+    """A copy of a log that continued: opened as a store, it gets another generation."""
     UNFINISHED = "unfinished"
-    """A copy that is being made: no store until it is whole."""
+    """A copy that is being made: it cannot be opened before it is complete."""
     MOVED = "moved"
-    """A store that goes on elsewhere, in a copy."""
+    """A closed store: its copy continues in another place."""
 
 
 class CopyMark(NamedTuple):
     state: MarkState
     other: str
-    """Where the other one is: what this is a copy of, or where its copy is."""
+    """The place of the store that this is a copy of, or the place of this store's copy."""
 
 
 STORIES: Final[Mapping[MarkState, str]] = {
     MarkState.UNFINISHED: "it is an unfinished copy of {}",
     MarkState.MOVED: "it was copied to {}, which goes on with its ids",
 }
-"""Why what has such a mark is no store; where the other one is."""
+"""Why a store with such a mark cannot be opened; ``{}`` is the place of the other store."""
 
 
 def refuse(mark: CopyMark | None, state: MarkState, operation: str, place: object, hint: str) -> None:
     """
     Raises:
-        StoreError: What is to be used has a mark of this state.
+        StoreError: The store to be used has a mark of this state.
     """
     if mark is not None and mark.state is state:
         raise StoreError(operation, place, STORIES[state].format(mark.other), hint)
 
 
 def read_mark(tables: ShortTables) -> CopyMark | None:
-    """None for a store that has nothing to do with copies."""
+    """The mark of a store; None if it has none."""
     rows = tables.ask(f"select state, other from {MARK_TABLE}") if tables.has(MARK_TABLE) else []
     return CopyMark(MarkState(rows[0][0]), rows[0][1]) if rows else None
 
 
 def write_mark(tables: ShortTables, mark: CopyMark | None) -> None:
-    """Mark a store, or take its mark away; in the caller's transaction."""
+    """Write the mark of a store, or remove it, in the caller's transaction."""
     if mark is None:
         tables.ask(f"drop table if exists {MARK_TABLE}")
         return
@@ -337,13 +337,13 @@ def write_mark(tables: ShortTables, mark: CopyMark | None) -> None:
 
 def check_whole(place: object, mark: CopyMark | None) -> None:
     """
-    Whether what has this mark may be opened as a store.
+    Refuse a store whose mark forbids opening it.
 
     Args:
-        place: What is to be opened.
+        place: Where the store is.
 
     Raises:
-        StoreError: It is an unfinished copy, or goes on elsewhere.
+        StoreError: It is an unfinished copy, or its copy continues elsewhere.
     """
     again = "Run the same `rewind store copy` again: it goes on where it ended"
     refuse(mark, MarkState.UNFINISHED, "cannot open", place, again)
@@ -353,16 +353,16 @@ def check_whole(place: object, mark: CopyMark | None) -> None:
 
 def renew(tables: StoreTables, skip_ids: int | None) -> tuple[LogRow, LogRow]:
     """
-    Make it another log, durably, and open it again if it was closed.
+    Give the log a new generation, durably, and open the store again if it was closed.
 
     Args:
-        skip_ids: How many ids to leave out; None: as many as may have been given out since (``store.copies``).
+        skip_ids: How many ids to skip; None: as many as may have been given out since (``store.copies``).
 
     Returns:
-        What the log was, and is now.
+        The log's row before and after.
 
     Raises:
-        StoreError: It is no store, or an unfinished copy; or it cannot be read or written.
+        StoreError: It is no store, or an unfinished copy, or it cannot be read or written.
     """
     try:
         mark, before = tables.mark(), tables.log()
@@ -378,10 +378,10 @@ def renew(tables: StoreTables, skip_ids: int | None) -> tuple[LogRow, LogRow]:
 
 SPAN_BITS: Final = 12
 SPAN_IDS: Final = 1 << SPAN_BITS
-"""Ids whose messages are compared at once."""
+"""Ids whose messages are compared in one step."""
 
 COMMIT_BYTES: Final = 8 * 1024 * 1024
-"""Content that a transaction has; one message is always let through."""
+"""Content of one transaction, at most; one message is always let through."""
 
 HINT: Final = "Nothing was closed; look at both with `rewind store check`"
 
@@ -390,57 +390,57 @@ class Copied(NamedTuple):
     """How far a copy is."""
 
     position: int
-    """Ids below this one were looked at."""
+    """Ids below this one have been looked at."""
     last_id: int
     messages: int
-    """That were copied by this run."""
+    """Messages that this run copied."""
     size_bytes: int
-    """Content of these."""
+    """Their content."""
 
 
 class Copy(NamedTuple):
-    """A copy that is a store."""
+    """A complete copy."""
 
     log: LogRow
     messages: int
-    """In all."""
+    """All messages of the copy."""
     copied: Copied
     has_closed: bool
-    """The source is no store any more."""
+    """The source is closed."""
 
 
 Progress: TypeAlias = Callable[[Copied], None]
 
 Step: TypeAlias = Callable[[str], None]
-"""Told of what was done, for whoever wants to see it end there."""
+"""Called after each step, with its name. Tests end the process there."""
 
 
 @dataclass(eq=False)
 class Copying:
     """
-    The copying of one store: ids, generation, routes, cursors and all else stay.
+    The copying of one store, with its ids, generation, routes, cursors and all else.
 
-    It compares before it copies, span by span, so that a run that was ended at any moment goes on where it ended, and
-    so that it does no harm if the source was used in between. The target is marked as unfinished until all of it was
-    compared once more and found sound. Then the source is closed, and only after that the target is a store: at no
-    moment are there two stores that would go on with the ids of one generation.
+    Each span is compared before it is copied. So a run that was interrupted at any moment is continued by the next run,
+    and it does no harm if the source was used in between. The target is marked as unfinished until everything was
+    compared once more and found sound. Then the source is closed, and only after that the target is opened: at no
+    moment are there two stores that would continue the ids of one generation.
     """
 
     source: StoreTables
     target: StoreTables
     as_new_log: bool = False
-    """The copy gets a generation of its own, and the source stays open."""
+    """The copy gets another generation, and the source stays open."""
     progress: Progress = lambda copied: None
     step: Step = lambda name: None
     _copied: Copied = field(default_factory=lambda: Copied(0, 0, 0, 0), init=False)
 
     def run(self) -> Copy:
         """
-        Copy what is missing, compare all of it, and have the target be a store. Blocks.
+        Copy what is missing, compare everything, and open the target as a store. Blocks.
 
         Raises:
-            StoreError: The source is none, or goes on elsewhere; there is a store already; a message is damaged; the
-                copy is not what it is to be; or a store cannot be read or written.
+            StoreError: The source is no store, or continues elsewhere; the target is a store already; a message is
+                damaged; the copy differs from the source; or a store cannot be read or written.
         """
         try:
             return self._run()
@@ -476,7 +476,7 @@ class Copying:
         return Copy(log, count, self._copied, not self.as_new_log)
 
     def _is_done(self, log: LogRow) -> bool:
-        """Whether a run before has done all of it; how both stores are marked is looked at."""
+        """Whether an earlier run has done everything, by the marks of both stores. Refuses marks that forbid a copy."""
         source, target = self.source, self.target
         ours, theirs, there = source.mark(), target.mark(), target.log()
         refuse(ours, MarkState.UNFINISHED, "cannot copy", source.place, "Finish that one first")
@@ -486,7 +486,7 @@ class Copying:
             if theirs is None and there is not None and there.generation == log.generation:
                 return True
         if ours is not None and ours.state is MarkState.BACKUP:
-            self.as_new_log = True  # the log it was taken of went on
+            self.as_new_log = True  # the log that it is a backup of has continued
         if theirs == CopyMark(MarkState.UNFINISHED, source.place):
             return False
         refuse(theirs, MarkState.UNFINISHED, "cannot copy to", target.place, "Name another place")
@@ -502,7 +502,7 @@ class Copying:
             self._told(first + SPAN_IDS)
 
     def _spans(self) -> Iterator[int]:
-        """The first ids of spans in which there is a message, here or there."""
+        """The first ids of the spans in which the source or the target has a message."""
         position = 0
         while True:
             found = [
@@ -524,7 +524,7 @@ class Copying:
                 return
             behind = target.last_below(stop) + 1
             if there == source.digest(first, behind):
-                first = behind  # it was ended here
+                first = behind  # an earlier run ended here
             else:
                 target.remove(first, stop)
         for rows in self._pieces(first, stop):
@@ -538,7 +538,7 @@ class Copying:
             self._told(rows[-1][0] + 1)
 
     def _pieces(self, first: int, stop: int) -> Iterator[list[StoredMessage]]:
-        """The rows of a span, as many at once as a transaction should have."""
+        """The rows of a span, in pieces of about one transaction's content."""
         piece: list[StoredMessage] = []
         size = 0
         try:
@@ -567,7 +567,7 @@ class Copying:
     # --- comparing --------------------------------------------------------------------------------------------
 
     def _compare(self) -> int:
-        """How many messages there are in both, where all is the same and sound."""
+        """Compare everything; returns how many messages there are. Raises if anything differs or is not sound."""
         source, target = self.source, self.target
         count = self._compare_messages()
         for segment in {*source.segments(), *target.segments()}:
@@ -604,20 +604,20 @@ class Copying:
 SUFFIX: Final = ".part"
 
 COMPANIONS: Final = ("-wal", "-shm", "-journal")
-"""What SQLite puts beside a file."""
+"""The files that SQLite creates next to a database."""
 
 OpenFile: TypeAlias = int
-"""Its number."""
+"""A file descriptor."""
 
 
 @contextmanager
 def made_beside(to: Path) -> Iterator[tuple[Path, OpenFile]]:
     """
-    An empty file beside ``to``, its user's alone and held open, for what is to be put there; removed at the end if it
-    is still there. What a run left behind that was killed is made anew.
+    An empty file next to ``to``, open and readable by its owner alone, to be filled. It is removed at the end if it is
+    still there. What a killed run left under this name is emptied first.
 
     Raises:
-        StoreError: It cannot be made, or somebody else is making it.
+        StoreError: It cannot be created, or another process is writing it.
     """
     part = to.with_name(f"{to.name}{SUFFIX}")
     try:
@@ -634,7 +634,7 @@ def made_beside(to: Path) -> Iterator[tuple[Path, OpenFile]]:
         if _is_named(held, part):
             for suffix in (*COMPANIONS, ""):
                 Path(f"{part}{suffix}").unlink(missing_ok=True)
-        # SQLite lets go of its locks on a file when this process closes it: so not before SQLite is done with it.
+        # Closing a file releases all of this process's locks on it, SQLite's too: so SQLite has to close it first.
         os.close(held)
 
 
@@ -643,7 +643,7 @@ def _claimed(part: Path) -> OpenFile:
         found = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         try:
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it until now may have put it in its place.
+            # The process that had the lock until now may have renamed the file.
             if _is_named(found, part):
                 os.ftruncate(found, 0)
                 return found
@@ -660,7 +660,7 @@ def _claimed(part: Path) -> OpenFile:
 
 
 def _is_named(held: OpenFile, part: Path) -> bool:
-    """Whether an open file has this name."""
+    """Whether this name still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(held), part.stat())
     except FileNotFoundError:
@@ -669,7 +669,7 @@ def _is_named(held: OpenFile, part: Path) -> bool:
 
 def put_in_place(part: Path, held: OpenFile, to: Path) -> None:
     """
-    Give a file its name, durably, whatever has that name now.
+    Give the file its final name, durably. A file that has that name now is replaced.
 
     Raises:
         StoreError: It cannot be written.
@@ -683,7 +683,7 @@ def put_in_place(part: Path, held: OpenFile, to: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have names survive a power cut."""
+    """Make the names in a folder survive a power cut."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(number)

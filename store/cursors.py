@@ -1,6 +1,6 @@
 """
-Cursors of endpoints as a store keeps them, whichever engine has it: the moves of a transaction gathered so that each
-part of a cursor is written once; the ten parts of a queue that delivers by priority; and cursors that were dropped.
+Cursors of endpoints in a store, for every engine: the moves of one transaction, gathered so that each part of a cursor
+is written once; the ten parts of a queue that delivers by priority; and dropped cursors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from store.tables import ShortTables
 
 
 class PartMoves:
-    """What the moves of one part of a cursor come to."""
+    """The sum of the moves of one part of a cursor."""
 
     __slots__ = ("attempts", "counted_id", "done", "floor", "messages", "ranges", "references", "size_bytes")
 
@@ -34,13 +34,13 @@ class PartMoves:
 
 
 class GatheredMoves:
-    """What is to be written of cursors, by cursor and part; an adapter writes it."""
+    """The moves to be written, by cursor and part. An engine's adapter writes them."""
 
     def __init__(self) -> None:
         self._moves: dict[tuple[int, int], PartMoves] = {}
 
     def add(self, effect: MoveCursor) -> None:
-        """Take up a move."""
+        """Add a move to the sum of its part."""
         key = (effect.cursor, effect.part)
         moves = self._moves.get(key)
         if moves is None:
@@ -65,15 +65,15 @@ PRIORITIES: Final = range(LOWEST, HIGHEST + 1)
 
 def apply_priorities(tables: ShortTables, queues: Mapping[str, bool]) -> None:
     """
-    Bring stored endpoints to what is declared, inside the caller's transaction and before anybody reads the store.
+    Make stored queues deliver by priority, or stop doing so, as declared. In the caller's transaction, before anybody
+    reads the store.
 
-    Invariant: what an endpoint whose settings say ``priorities`` still has is on routes with the priority that the
-    messages' headers say, and its cursor has a part for each priority; every other endpoint's has one part for all.
-    One that changes takes
-    some seconds for each million messages on its routes.
+    Invariant: the unsettled messages of an endpoint whose settings say ``priorities`` are on routes with the priority
+    of the messages' headers, and its cursor has a part for each priority. Every other endpoint's cursor has one part
+    for all messages. A queue that changes takes some seconds for each million messages on its routes.
 
     Args:
-        queues: Whether each one delivers by priority; the others stay as they are.
+        queues: By name, whether the queue delivers by priority. All other queues stay as they are.
     """
     for number, cursor, name, text in tables.ask(
         "select number, cursor, name, settings from endpoint order by number"
@@ -92,7 +92,7 @@ def apply_priorities(tables: ShortTables, queues: Mapping[str, bool]) -> None:
 
 
 def _divide(tables: ShortTables, number: int, cursor: int) -> None:
-    """A part for each priority, each done with what the whole was, and routes with a priority for all the rest."""
+    """Make a part for each priority, each a copy of the whole; put unsettled messages on routes with a priority."""
     whole = _parts(tables, cursor)[WHOLE]
     routes = _Routes(tables)
     counts = {priority: [0, 0] for priority in PRIORITIES}
@@ -111,7 +111,7 @@ def _divide(tables: ShortTables, number: int, cursor: int) -> None:
 
 
 def _unite(tables: ShortTables, number: int, cursor: int) -> None:
-    """One part: done with what each part was done with of its own messages."""
+    """Make one part: each message is settled if its own part had settled it."""
     parts = _parts(tables, cursor)
     whole = Cursor(min(part.floor for part in parts.values()))
     count = [0, 0]
@@ -119,7 +119,7 @@ def _unite(tables: ShortTables, number: int, cursor: int) -> None:
     for message in tables.queued(number):
         if message.id <= whole.floor:
             continue
-        # A message of a route without priority was settled before the queue delivered by it.
+        # A message on a route without a priority was settled before the queue delivered by priority.
         if message.priority is None or parts[message.priority].is_done(message.id):
             whole.add(behind_open, message.id)
             continue
@@ -130,7 +130,7 @@ def _unite(tables: ShortTables, number: int, cursor: int) -> None:
 
 
 def _parts(tables: ShortTables, cursor: int) -> dict[int, Cursor]:
-    """Of a cursor, by part; ranges rise."""
+    """The parts of a cursor, each with its ranges in rising order."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for part, first, last in tables.ask(
         "select part, first, last from cursor_range where number = ? order by first", cursor
@@ -143,7 +143,7 @@ def _parts(tables: ShortTables, cursor: int) -> dict[int, Cursor]:
 def _replace_cursor(
     tables: ShortTables, cursor: int, parts: Mapping[int, Cursor], counts: Mapping[int, Sequence[int]]
 ) -> None:
-    """A cursor's rows made anew, with (messages, bytes) by part: all there is was counted."""
+    """Replace a cursor's rows; ``counts`` has (messages, bytes) by part, counted up to the newest message."""
     tables.ask("delete from cursor where number = ?", cursor)
     tables.ask("delete from cursor_range where number = ?", cursor)
     ((last_id,),) = tables.ask(tables.last_id)
@@ -164,7 +164,7 @@ def _replace_cursor(
 
 
 class _Routes:
-    """Routes with the endpoints of another, and a priority."""
+    """Finds, or adds, routes that have the endpoints of another route and a priority."""
 
     def __init__(self, tables: ShortTables) -> None:
         self._tables = tables
@@ -175,7 +175,7 @@ class _Routes:
         }
 
     def with_priority(self, route: int, priority: int) -> int:
-        """The number of the one with the endpoints of ``route``; made if there is none."""
+        """The number of the route with this priority and the endpoints of ``route``; added if there is none."""
         endpoints = self._endpoints[route]
         number = self._numbers.get((endpoints, priority))
         if number is None:
@@ -187,23 +187,23 @@ class _Routes:
 
 
 def header_priority(*values: Any) -> int:
-    """Of a message, or of what is before its bare message: (content, where the bare message begins)."""
+    """The priority of a message's header. Values: the content, or its front; the offset of the bare message."""
     content, bare = values
     return priority_of(content) if bare else DEFAULT
 
 
 def by_priority(*values: Any) -> bool:
-    """Whether an endpoint's settings, as JSON text, say so."""
+    """Whether an endpoint's settings, as JSON text, say that it delivers by priority."""
     (settings,) = values
     return bool(json.loads(settings).get("priorities"))
 
 
 SHORTEST_RUN: Final = 8
-"""Consecutive ids from which on a range statement is cheaper than naming each."""
+"""Consecutive ids for which one range statement is cheaper than naming each id."""
 
 
 def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """Rising ids as (first, last) of consecutive ones."""
+    """The runs of consecutive ids in rising ids, as (first, last)."""
     found: list[tuple[int, int]] = []
     first = last = -2
     for i in ids:
@@ -218,7 +218,7 @@ def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def runs_and_rest(ids: Collection[int]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Ids in any order as runs that are worth a range statement, and those that are named one by one."""
+    """Ids in any order, as long runs (first, last) for range statements, and the other ids one by one."""
     long: list[tuple[int, int]] = []
     rest: list[int] = []
     for first, last in runs(sorted(ids)):
@@ -230,41 +230,42 @@ def runs_and_rest(ids: Collection[int]) -> tuple[list[tuple[int, int]], list[int
 
 
 PIECE_ROWS: Final = 2_000
-"""Rows looked at in one transaction: some milliseconds, so that no publisher waits longer for it."""
+"""Rows handled in one transaction: some milliseconds, so that no publisher waits longer for it."""
 
 
 class DroppedCursor:
     """
-    A cursor that was dropped: what is held for it is let go of, in small pieces behind, and its rows go.
+    A cursor that was dropped. Its held messages are released, and its rows deleted, in small pieces in the background.
 
-    A piece is a transaction. What it has let go of is below the cursor's floor from then on, or in one of its ranges,
-    or is no longer a reference of it: a crash between two pieces lets go of nothing twice.
+    To release a held message is to lower its ``held`` count by one; at zero the message is deleted. Each piece is a
+    transaction. The messages that it has released are then below the cursor's floor, in one of its ranges, or no longer
+    its references, so that a crash between two pieces releases nothing twice.
 
-    Messages that leave the log meanwhile are not held for a dropped cursor: whoever trims knows nothing of it. So
-    before they do, what the cursor holds among them is let go of, and they are all put in a range (``leave_span``).
+    Trimming does not know of dropped cursors: it holds no messages for them. So before messages leave the log, those
+    that the dropped cursor holds are released, and the whole trimmed span becomes a range (``leave_span``).
     """
 
     def __init__(self, cursor: int, endpoint: int, up_to: int) -> None:
         """
         Args:
-            endpoint: Whose messages it was about.
-            up_to: The endpoint needed messages up to this id by it.
+            endpoint: The endpoint whose cursor it was.
+            up_to: The endpoint needed messages up to this id through this cursor.
         """
         self.cursor = cursor
         self.endpoint = endpoint
         self.up_to = up_to
         self._routes: dict[int, str] = {}
-        """Of each part, as SQL: routes that come later lead to messages that it is not about."""
+        """By part, the numbers of its routes as SQL. Later routes lead to messages that the cursor was not about."""
 
     def work_off(self, tables: ShortTables, *, has_held: bool) -> bool:
         """
-        Work off a piece.
+        Release and delete one piece.
 
         Args:
-            has_held: There may be messages that the log does not hold.
+            has_held: There may be held messages.
 
         Returns:
-            Whether nothing is left of it.
+            Whether nothing is left of the cursor.
         """
         if has_held:
             for part, floor in self._parts(tables):
@@ -291,7 +292,7 @@ class DroppedCursor:
         return True
 
     def leave_span(self, tables: ShortTables, first: int, stop: int, *, has_held: bool) -> None:
-        """Let go of what it has from ``first`` on, below ``stop``: what is logged of it is about to be trimmed."""
+        """Release what it holds from ``first`` on, below ``stop``, before the logged messages there are trimmed."""
         last = min(stop - 1, self.up_to)
         for part, floor in self._parts(tables):
             if last <= max(first - 1, floor):
@@ -299,13 +300,13 @@ class DroppedCursor:
             if has_held:
                 self._let_go_between(tables, part, max(first - 1, floor), last)
             self._add_range(tables, part, first, last)
-        # References, and what waits for its time, may be of messages above ``up_to`` as well.
+        # References and delayed messages may be above ``up_to`` as well.
         self._drop_referred("reference", tables, first, stop, has_held=has_held)
         self._drop_referred("delayed", tables, first, stop, has_held=has_held)
         self._drop_referred("last_value", tables, first, stop, has_held=has_held)
 
     def _let_go_of_piece(self, tables: ShortTables, part: int, floor: int) -> bool:
-        """Let go of some messages that are held for a part, and move its floor; whether it is through."""
+        """Release some held messages of a part, and raise its floor. Returns whether the part is finished."""
         ((count, last),) = tables.ask(
             f"select count(*), max(id) from ({tables.held_ids} and id > {floor} and id <= {self.up_to} "
             f"order by id limit {PIECE_ROWS}) as piece"
@@ -320,7 +321,7 @@ class DroppedCursor:
         return is_through
 
     def _let_go_between(self, tables: ShortTables, part: int, floor: int, last: int) -> None:
-        """Let go of what is held for a part above ``floor``, up to ``last``."""
+        """Release the held messages of a part above ``floor``, up to ``last``."""
         routes = self._routes.get(part)
         if routes is None:
             of_part = "" if part == WHOLE else f" and priority = {part}"
@@ -334,7 +335,7 @@ class DroppedCursor:
             )
 
     def _drop_references(self, table: str, tables: ShortTables, *, has_held: bool) -> bool:
-        """Let go of some messages that it had by references, or as values; whether that was the last of them."""
+        """Release some messages of a table of references or values. Returns whether those were the last."""
         ((count, last),) = tables.ask(
             f"select count(*), max(message) from (select message from {table} where cursor = {self.cursor} "
             f"order by message limit {PIECE_ROWS}) as piece"
@@ -345,7 +346,7 @@ class DroppedCursor:
         return is_through
 
     def _drop_delayed(self, tables: ShortTables, *, has_held: bool) -> bool:
-        """Let go of some messages that waited for their time; whether that was the last of them."""
+        """Release some delayed messages. Returns whether those were the last."""
         of_cursor = f"from delayed where cursor = {self.cursor}"
         piece = tables.ask(f"select due, message {of_cursor} order by due, message limit {PIECE_ROWS}")
         if piece:
@@ -359,18 +360,18 @@ class DroppedCursor:
     def _drop_referred(
         self, table: str, tables: ShortTables, first: int, stop: int, *, has_held: bool
     ) -> None:
-        """Let go of what is held for a table's rows from ``first`` on, below ``stop``, and delete these."""
+        """Release the messages of a table's rows from ``first`` on, below ``stop``, and delete the rows."""
         referred = f"from {table} where cursor = {self.cursor} and message >= {first} and message < {stop}"
         if has_held:
             tables.let_go(f"id in (select message {referred})")
         tables.ask(f"delete {referred}")
 
     def _parts(self, tables: ShortTables) -> list[Any]:
-        """(part, floor) of each."""
+        """(part, floor) of each part."""
         return tables.ask(f"select part, floor from cursor where number = {self.cursor} order by part")
 
     def _add_range(self, tables: ShortTables, part: int, first: int, last: int) -> None:
-        """Put ids in a range, joined with those that they touch."""
+        """Add a range, joined with the ranges that it overlaps or touches."""
         of_part = f"from cursor_range where number = {self.cursor} and part = {part}"
         ((low, high),) = tables.ask(
             f"select min(first), max(last) {of_part} and first <= {last + 1} and last >= {first - 1}"
@@ -384,7 +385,7 @@ class DroppedCursor:
 
 
 def dropped_cursors(tables: ShortTables) -> list[DroppedCursor]:
-    """Those that a start finds still to be worked off."""
+    """The dropped cursors of which a start finds something left."""
     return [
         DroppedCursor(*row)
         for row in tables.ask("select cursor, endpoint, up_to from garbage order by cursor")

@@ -1,7 +1,7 @@
 """
 The data folder of a gateway, and its lock: one gateway at a time uses a folder.
 
-The lock is the operating system's (``flock``) and goes with the process, however that ends.
+The lock is the operating system's (``flock``). It ends with the process, whether the process exits or is killed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ LOCK_FILE: Final = "rewind.lock"
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-"""What is made is its user's alone: messages are in it, and what administrators keep."""
+"""Only the owner may access what the gateway creates: it holds messages, and settings of administrators."""
 
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class DataFolder:
-    """A data folder held by one gateway; the lock goes with the process, however it ends."""
+    """A data folder that one gateway has locked."""
 
     def __init__(self, path: Path) -> None:
         """
@@ -57,8 +57,8 @@ class DataFolder:
 
     def open_to_others(self) -> list[str]:
         """
-        What of it other users of the machine may read or write, with its mode: the folder, and files in it. Empty where
-        the folder keeps them out, whatever its files say.
+        The folder and the files in it that other users of the machine may read or write, each with its mode. Empty if
+        the folder itself keeps other users out, whatever the modes of its files.
         """
         mode = stat.S_IMODE(self.path.stat().st_mode)
         if not mode & OTHERS:

@@ -1,4 +1,4 @@
-"""What can go wrong with a store: those of opening with a hint for whoever runs it, those of its use with a reason."""
+"""Errors of a store: errors of opening carry a hint for the operator, errors of reading and writing a reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoreHeld(StoreError):
     Another gateway has the store of this Message VPN, and serves its clients.
 
     Attributes:
-        active: HOST:PORT that its clients use, if that is known.
+        active: HOST:PORT of that gateway for clients, if known.
     """
 
     def __init__(self, operation: str, path: object, active: str | None) -> None:
@@ -47,15 +47,15 @@ class StoreTooNew(StoreError):
 
 class WriteFailed(Exception):
     """
-    A transaction was rolled back: nothing of it was stored, but for what ``Deposed`` says. The text is the engine's
+    A transaction was rolled back, and nothing of it is stored, except as ``Deposed`` says. The text is the engine's
     reason.
     """
 
 
 class Deposed(WriteFailed):
     """
-    Another gateway has taken the store over: nothing of this one's is stored from now on. Whether the batches that it
-    is told with are, that gateway knows: they may have been committed before, and the answer lost.
+    Another gateway has taken over the store: this gateway stores nothing from now on. Whether the batches that fail
+    with this error are stored is unknown here: they may have been committed before the takeover, and the answer lost.
     """
 
 
@@ -79,7 +79,7 @@ class LogTrimmed(Exception):
 
 
 class TakenOut(LogTrimmed):
-    """A rule of retention took messages out behind the position that was to be read, which nobody was told of yet."""
+    """A retention rule removed messages from the position to be read on, before readers were told of it."""
 
     def __init__(self, position: int, below: int) -> None:
         Exception.__init__(self, f"from id {position} on a rule of retention took messages out")

@@ -1,8 +1,8 @@
 """
-A Message VPN's store that another gateway writes, as a standby of it has it: read here, and never written.
+The store of a Message VPN as read on a standby, while another gateway writes it. It is never written here.
 
-What is there is what the active gateway has told of, and no more: a standby may show a commit before that, or one that
-a failover undoes.
+It gives what the active gateway has reported, and no more: a standby may show a commit before that, or a commit that a
+failover undoes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class ToldLog(NamedTuple):
     """The log's row, as the standby has it."""
 
     log: LogState
-    """``next_id`` is one past the last id that the active gateway is known to have told of."""
+    """``next_id`` is one past the last id that the active gateway is known to have reported."""
     commit_no: int
-    """Of the newest commit; the active gateway commits each second."""
+    """The number of the newest commit; the active gateway commits every second."""
     marks: Sequence[RetentionMark] = ()
-    """What rules of retention have taken out of it."""
+    """What retention rules have removed from the log."""
 
 
 class ToldDefinitions(NamedTuple):
-    """What readers may name."""
+    """The streams and points that readers may name."""
 
     streams: Sequence[StoredEndpoint]
     points: Sequence[Point]
@@ -37,19 +37,19 @@ class ToldDefinitions(NamedTuple):
 
 class Followed(Protocol):
     """
-    All methods block, and are called from one thread.
+    The store of a Message VPN on a standby. All methods block, and are called from one thread.
 
     Raises:
-        ReadFailed: The standby cannot be read; each of them.
+        ReadFailed: The standby cannot be read. Each method may raise it.
     """
 
     @property
     def place(self) -> str:
-        """Where the standby is, as a person is told."""
+        """Where the standby is, for people."""
 
     @property
     def engine(self) -> str:
-        """What keeps the data, with its version, as a person is told."""
+        """The engine that keeps the data, with its version, for people."""
 
     @property
     def reader(self) -> Reader:
@@ -60,15 +60,15 @@ class Followed(Protocol):
 
     def told_taken_out(self, marks: Sequence[RetentionMark]) -> None:
         """
-        Readers were told of these marks. A page that lacks more is not given, but ``LogTrimmed`` raised: what a rule
-        took out may be gone from here before a look has shown it. It does not block, and any thread may call it.
+        Note the marks that readers were told of. If a page lacks more than these say, the reader raises ``LogTrimmed``:
+        a rule may have removed messages before a look has shown it. Does not block; any thread may call it.
         """
 
     def definitions(self) -> ToldDefinitions:
         """Streams and points as they are now."""
 
     def close(self) -> None:
-        """End it. Blocks for moments; from any thread."""
+        """Close the connections. Blocks for moments; any thread may call it."""
 
 
 class FollowableStores(Stores, Protocol):
@@ -76,7 +76,7 @@ class FollowableStores(Stores, Protocol):
 
     def follow(self, vpn: str, options: StoreOptions) -> Followed:
         """
-        Read the store of a Message VPN on a standby, whoever has it. Blocks.
+        Read the store of a Message VPN on a standby, whichever gateway has it. Blocks.
 
         Raises:
             StoreError: It cannot be read.
@@ -84,7 +84,7 @@ class FollowableStores(Stores, Protocol):
 
 
 class FollowedStore:
-    """What is followed, as the ``Store`` (``store.ports``) of a Message VPN that reads and never writes."""
+    """A ``Followed`` as the ``Store`` (``store.ports``) of a Message VPN that is read and never written."""
 
     def __init__(self, followed: Followed, told: ToldLog, definitions: ToldDefinitions) -> None:
         self.place, self.engine, self.reader = followed.place, followed.engine, followed.reader
@@ -110,7 +110,7 @@ class FollowedStore:
 
 
 class NoWriter:
-    """The ``Writer`` of a store that another gateway writes: whatever has to be stored fails."""
+    """The ``Writer`` of a store that another gateway writes: every batch with effects fails."""
 
     def __init__(self, on_commit: OnCommit) -> None:
         self._on_commit = on_commit

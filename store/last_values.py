@@ -1,8 +1,8 @@
 """
-The index of last-value queues as a store keeps it, whichever engine has it: by key, which message is its newest value.
+The index of last-value queues, for every engine: for each key, the message that is its newest value.
 
-A value counts as needed by its queue: while the log has the message that is nothing to be written; one that left the
-log is held (``message.held``) until another takes its place.
+A queue needs the messages that are its values. While the log has such a message, nothing is written for that. Once the
+message has left the log, it is held (``message.held``) until a newer value replaces it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PIECE: Final = 500
 """Keys, or ids, in one statement."""
 
 MOST_AT_ONCE: Final = 2_000
-"""Values that a commit takes because their time has come, or because there are too many: the rest with the next."""
+"""Most values that one commit removes because they expired, or because there are too many. The next commit goes on."""
 
 
 def keep_values(tables: ShortTables, effect: KeepValues) -> list[int]:
     """
-    Carry it out, and fill in what it did.
+    Apply the effect, and fill in its results.
 
     Returns:
-        The messages that were values and are none any more.
+        Ids of the messages that are no longer values.
     """
     cursor, ask = effect.cursor, tables.ask
     effect.more = effect.more_bytes = 0
@@ -43,7 +43,7 @@ def keep_values(tables: ShortTables, effect: KeepValues) -> list[int]:
             if row[1] < newer[row[0]].id:
                 old.append(row)
             else:
-                del newer[row[0]]  # the log is read once more
+                del newer[row[0]]  # indexed already: the log is being read again
     _remove(tables, effect, old)
     there = [
         (cursor, value.key, value.id, value.size_bytes, value.expires_ms)
@@ -69,7 +69,7 @@ _ROWS: Final = "select key, message, size_bytes from last_value where cursor = ?
 
 
 def _too_many(tables: ShortTables, effect: KeepValues) -> list[Any]:
-    """Those that have been values for the longest, where there are more than there may be."""
+    """The oldest values beyond the queue's limits of keys and bytes."""
     messages = effect.messages + effect.more - effect.most
     size_bytes = effect.size_bytes + effect.more_bytes - effect.most_bytes
     is_over = bool(effect.most_bytes) and size_bytes > 0
@@ -86,7 +86,7 @@ def _too_many(tables: ShortTables, effect: KeepValues) -> list[Any]:
 
 
 def _remove(tables: ShortTables, effect: KeepValues, rows: Sequence[Any]) -> list[int]:
-    """Values (key, message, bytes) that are none any more; their messages."""
+    """Delete these values (key, message, bytes). Returns the ids of their messages."""
     for piece in _pieces([row[0] for row in rows]):
         tables.ask(
             f"delete from last_value where cursor = ? and key in ({_marks(piece)})", effect.cursor, *piece

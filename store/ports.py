@@ -1,11 +1,11 @@
 """
 The port to a Message VPN's store: what the gateway asks of it, whichever engine keeps the data.
 
-``Stores`` opens the ``Store`` of a Message VPN by its name. What a ``Store`` found is in ``Recovered``; its
-``Reader`` gives pages, and its ``Writer`` makes batches of effects (``gateway.core.effects``) durable and reports
-them. Errors are those of ``store.errors``; what an engine raises stays in its adapter.
+``Stores`` opens the ``Store`` of a Message VPN by its name. ``Recovered`` is what the ``Store`` had when it was
+opened. Its ``Reader`` gives pages; its ``Writer`` makes batches of effects (``gateway.core.effects``) durable and
+reports them. The port raises the errors of ``store.errors``; an engine's own exceptions stay in its adapter.
 
-Rule: commit, then tell. What ``OnCommit`` is called with is durable, or was rolled back as a whole.
+Rule: commit, then tell. The batches that ``OnCommit`` gets are durable, or were rolled back as a whole.
 """
 
 from __future__ import annotations
@@ -53,55 +53,55 @@ MAX_ID: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """How a store is opened. An engine leaves aside what it has no use for."""
+    """How a store is opened. An engine ignores the options that it has no use for."""
 
     page_rows: int
     """Messages of a page, at most."""
     page_bytes: int
-    """Content of a page, at most; one message is always let through."""
+    """Content of a page, at most, in bytes; one message is always let through."""
     read_threads: int
     checkpoint_bytes: int
-    """Written bytes after which the write-ahead log is carried over, beside the writer."""
+    """Written bytes after which a checkpoint copies the write-ahead log into the file while the writer goes on."""
     wal_limit_bytes: int = -1
-    """What the write-ahead log's file keeps when it begins anew, after a long read let it grow; -1: all."""
+    """Size to which the write-ahead log's file is cut when it restarts after a long read let it grow; -1: not cut."""
     synchronous: str = "FULL"
-    """FULL: a commit survives a power cut. NORMAL and OFF lose the last ones."""
+    """FULL: a commit survives a power cut. NORMAL and OFF may lose the newest commits."""
     index: Sequence[str] = ()
-    """Properties that messages are indexed by from now on; the index of any other ends here."""
+    """Properties by which messages are indexed from now on; indexing by any other property ends here."""
     priorities: Mapping[str, bool] = field(default_factory=dict)
-    """Queues by name: whether they deliver by priority from now on. All others stay as they are."""
+    """By queue name: whether the queue delivers by priority from now on. All other queues stay as they are."""
     advertise: str = ""
-    """HOST:PORT that clients of other gateways are sent to while this one has the store; empty: not told."""
+    """HOST:PORT to which other gateways refer their clients while this gateway has the store; empty: not published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a gateway needs to know of a store to go on: a few short values, however much is stored."""
+    """What a gateway needs to know of a store to continue: short, however much is stored."""
 
     log: LogState
     endpoints: list[StoredEndpoint]
     routes: list[StoredRoute]
-    """All that messages may name."""
+    """All routes that messages may name."""
     replays: dict[int, StoredCursor]
-    """Cursors that are no endpoint's own, by number: those of replays, of which ``-messages`` are acknowledged."""
+    """The cursors of endpoint replays, by number: ``-messages`` counts the replayed messages that were settled."""
     next_number: int
-    """Above every number that an endpoint or a cursor ever had."""
+    """Higher than the number of every endpoint and cursor that ever existed."""
     points: list[Point] = field(default_factory=list)
     records: list[ReplayRecord] = field(default_factory=list)
-    """Of replays, by number."""
+    """Records of replays, in the order of their numbers."""
     retention: list[RetentionMark] = field(default_factory=list)
-    """What retention rules have taken out of the log, by their keys; rules that are no more among them."""
+    """What retention rules have removed from the log, by the rules' keys; also of rules that do not exist any more."""
 
 
 class Durability(enum.Enum):
-    """What a commit survives. The value is its name outside."""
+    """What a commit survives. The value is the name that operators see."""
 
     DISK = "disk"
-    """It is on the disk of this machine: an engine that keeps files here, and knows of no other machine."""
+    """A commit is on this machine's disk. This is for engines that keep files here and know no other machine."""
     TWO_MACHINES = "two-machines"
-    """A synchronous standby has it, too, before it is told."""
+    """A synchronous standby has a commit before the gateway reports it."""
     ONE_MACHINE = "one-machine"
-    """It is told of before any standby has it: the loss of one machine loses it."""
+    """The gateway reports a commit before any standby has it: the loss of one machine can lose the commit."""
 
 
 class Stores(Protocol):
@@ -109,21 +109,21 @@ class Stores(Protocol):
 
     def open(self, vpn: str, now_ms: int, options: StoreOptions) -> Store:
         """
-        Open the store of a Message VPN, made if there is none and migrated if an earlier version made it. Blocks.
+        Open the store of a Message VPN. Create it if there is none; migrate it if an earlier version wrote it. Blocks.
 
         Args:
             vpn: The Message VPN's name.
-            now_ms: Milliseconds since the epoch: from when on a log made now is complete.
+            now_ms: Now, in ms since the epoch. A log that is created now is complete from this time on.
 
         Raises:
-            StoreHeld: Another gateway has it; this one asks again. What was prepared may be kept for that.
+            StoreHeld: Another gateway has it. The caller tries again later; what was prepared may be kept for that.
             StoreTooNew: It was written by a later version.
             StoreError: It cannot be opened or read.
         """
 
     def remove(self, vpn: str) -> None:
         """
-        Delete the closed store of a Message VPN; nothing happens where there is none.
+        Delete the closed store of a Message VPN. Does nothing if there is none.
 
         Raises:
             OSError: It cannot be deleted.
@@ -135,44 +135,44 @@ class Store(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it is, as a person is told: a file's path, a database's address."""
+        """Where the store is, for people: a file's path, a database's address."""
 
     @property
     def engine(self) -> str:
-        """What keeps the data, with its version, as a person is told: ``SQLite 3.54.1``."""
+        """The engine that keeps the data, with its version, for people: ``SQLite 3.54.1``."""
 
     @property
     def recovered(self) -> Recovered:
-        """What was found when it was opened."""
+        """What the store had when it was opened."""
 
     @property
     def reader(self) -> Reader:
-        """Pages from it."""
+        """Reads pages from the store."""
 
     def start_writer(self, on_commit: OnCommit) -> Writer:
         """
-        Begin to write. To be called once.
+        Start the writer. Call this once.
 
         Args:
-            on_commit: Told of every transaction, in order, from the writer's thread.
+            on_commit: Called for every transaction, in order, on the writer's thread.
         """
 
     def scrub(self, seconds: float) -> bool:
         """
-        Have nothing of what was erased be left in what the engine keeps beside its tables, as its write-ahead log, and
-        in what it keeps of rows that changed. Blocks; called from one thread at a time, after the commit.
+        Remove the last traces of erased content: from what the engine keeps outside its tables, such as its write-ahead
+        log, and from old versions of changed rows. Blocks. Call it after the commit, from one thread at a time.
 
         Args:
-            seconds: For which it waits for those who read what was there before.
+            seconds: How long to wait for readers that still use the old data.
 
         Returns:
-            Whether it is done; else somebody reads still, and it is done behind, or by the next call.
+            Whether it is done. If not, a reader uses the old data; it is done later, by itself or by the next call.
         """
 
     def durability(self) -> Durability:
         """
-        What commits survive just now, for whoever asks every few seconds. Blocks, and disturbs neither the writer nor
-        the readers; called from one thread at a time.
+        What commits survive at present; cheap enough to be asked every few seconds. Blocks, and disturbs neither the
+        writer nor the readers. Call it from one thread at a time.
 
         Raises:
             ReadFailed: The engine cannot be asked.
@@ -180,8 +180,9 @@ class Store(Protocol):
 
     def close(self) -> None:
         """
-        Commit what was submitted, and end the writer and the readers. Blocks until done; what an engine that cannot be
-        reached, or that is another gateway's by now, does not take within moments is given up, and reported as failed.
+        Commit what was submitted, and stop the writer and the readers. Blocks until done. If the engine cannot be
+        reached, or another gateway has taken it over, batches that are not committed within moments are given up and
+        reported as failed.
         """
 
 
@@ -190,9 +191,9 @@ class Store(Protocol):
 SMALL_EFFECTS: Final = 8
 SMALL_BYTES: Final = 64 * 1024
 SMALL_MOVES: Final = 32
-"""Moves of cursors, each of a row, mostly of the same few cursors."""
+"""Cursor moves in a small batch. Each changes one row, and mostly they are of the same few cursors."""
 MANY_SETTLED: Final = 64
-"""Messages settled without one that is published: with more, the loop has better to do than to wait for the disk."""
+"""Messages that a small batch without a publication settles: with more, the event loop does not wait for the disk."""
 
 UNDONE_BY_FAILURE: Final = (
     Publication,
@@ -208,28 +209,29 @@ UNDONE_BY_FAILURE: Final = (
     HoldBack,
     KeepValues,
 )
-"""Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already; a
-writer whose transaction fails for a reason that may pass (a full disk) puts these first in the next one."""
+"""Effects that are undone if their transaction fails: their submitter gets the error. All other effects record what
+the broker has already done in memory. If a transaction fails for a reason that may pass (a full disk), the writer puts
+those first in the next transaction."""
 
 
 class Batch(NamedTuple):
-    """Effects that belong together."""
+    """Effects that are committed together."""
 
     effects: Sequence[Effect]
     size_bytes: int
-    """Content in them, to bound a transaction."""
+    """Bytes of content in them, which bound a transaction."""
     then: Sequence[Callable[[WriteFailed | None], None]] = ()
-    """The submitter's own, to be told what became of it: a store does not call them."""
+    """The submitter's callbacks for the result. A store does not call them."""
 
     @property
     def is_small(self) -> bool:
-        """A handful of messages, and what a few consumers have settled in order, and nothing else."""
+        """Whether it has a handful of messages and the cursor moves of a few consumers, and nothing else."""
         effects = self.effects
         if self.then or self.size_bytes > SMALL_BYTES or len(effects) > SMALL_EFFECTS + SMALL_MOVES:
             return False
         moves = 0
         for effect in effects:
-            # Whoever publishes one message after the other waits for this each time.
+            # A publisher that sends one message after the other waits for this each time.
             if isinstance(effect, Publication):
                 if len(effect.rows) > SMALL_EFFECTS:
                     return False
@@ -245,7 +247,7 @@ class Batch(NamedTuple):
 
     @property
     def settled(self) -> int:
-        """Messages with which endpoints are done by it."""
+        """How many messages endpoints settle with it."""
         return sum(
             len(effect.done) + effect.archived for effect in self.effects if isinstance(effect, MoveCursor)
         )
@@ -253,8 +255,8 @@ class Batch(NamedTuple):
 
 OnCommit: TypeAlias = Callable[[list[Batch], WriteFailed | None], None]
 """
-Takes the batches of one transaction, and the error when nothing of them was written. A writer that is found ``Deposed``
-with nothing at hand gives that and no batches.
+Takes the batches of one transaction, and the error if nothing of them was written. A writer that finds out that it is
+``Deposed`` while it has no batches passes that error with an empty list.
 """
 
 
@@ -262,16 +264,17 @@ class Writer(Protocol):
     """
     Makes effects durable, in the order of their submission, many batches in one transaction (group commit).
 
-    Where the connection to an engine is lost it waits, and reports nothing, until it knows what became of each batch.
-    When another gateway has taken the store over, all that is not durable fails with ``Deposed``, now and later.
+    If the connection to the engine is lost, the writer waits, and reports nothing, until it knows the result of each
+    batch. Once another gateway has taken over the store, all batches that are not durable fail with ``Deposed``, now
+    and later.
     """
 
     @property
     def confirmed_at(self) -> float | None:
         """
-        ``time.monotonic`` of the beginning of the newest commit that is known to have succeeded: then nobody else had
-        the store. It is never older than some seconds where all is well, as an idle writer commits, too. None where
-        nobody else can have the store. To be read from any thread.
+        ``time.monotonic`` when the newest commit that is known to have succeeded began: no other gateway had the store
+        then. In normal operation it is some seconds old at most, because an idle writer commits, too. None if no other
+        gateway can have the store. May be read from any thread.
         """
 
     @property
@@ -279,7 +282,7 @@ class Writer(Protocol):
         """How long commits took, each with its sync."""
 
     def submit(self, batch: Batch) -> None:
-        """Hand over effects; ``on_commit`` tells when they are durable."""
+        """Queue effects; ``on_commit`` is called when they are durable."""
 
     def commit_now(
         self, batch: Batch, answer: Callable[[], None] = lambda: None
@@ -287,14 +290,14 @@ class Writer(Protocol):
         """
         Commit a small batch on the caller's thread, which saves two changes of thread.
 
-        Only for a caller to whom everything submitted was reported. ``on_commit`` is not called.
+        Only for a caller whose earlier batches have all been reported. ``on_commit`` is not called.
 
         Args:
-            answer: Called as soon as it is durable: what the writer has to note of it can wait.
+            answer: Called as soon as the batch is durable, before the writer updates its own state.
 
         Returns:
-            Whether it was tried, and the error if it failed. Not tried: commits take long here, or the writer's
-            thread is at work; then submit it.
+            Whether the commit was tried, and the error if it failed. It is not tried if commits take long here, or if
+            the writer's thread is busy: then submit the batch.
         """
 
 
@@ -308,50 +311,50 @@ class LogPage(NamedTuple):
     position: int
     """The next id to be read: everything below it was considered."""
     columns: Columns | None = None
-    """Of the rows, where they came so."""
+    """The rows as columns, if they were read as columns."""
 
 
 class RoutedPage(NamedTuple):
-    """Messages of routes in the order of their ids."""
+    """Messages of some routes in the order of their ids."""
 
     rows: list[Row]
     position: int
     """The next id to be read: everything below it was considered."""
     columns: Columns | None = None
-    """Of the rows, where they came so."""
+    """The rows as columns, if they were read as columns."""
 
 
 class SearchPage(NamedTuple):
-    """What a bounded piece of the log had for a search."""
+    """What a search found in a bounded piece of the log."""
 
     found: int | None
-    """The id of the first message that the search takes; None when there is none on this page."""
+    """The id of the first match; None if this page has none."""
     position: int
-    """The next id to be looked at: below it there is none, except ``found``."""
+    """The next id to be searched: no message below it matches, except ``found``."""
     unknown: int = 0
-    """Messages of which an answer would have taken too long: they are not what is looked for."""
+    """Messages whose evaluation took too many steps: they count as no match."""
 
 
 class TopicPage(NamedTuple):
     """Logged messages by their topics alone, the newest first."""
 
     found: list[tuple[int, str]]
-    """(id, topic), ids falling."""
+    """(id, topic), in falling order of ids."""
     position: int
-    """The id below which to look next: everything from there on was considered."""
+    """The id below which to go on: everything from it upwards was considered."""
 
 
 class LengthPage(NamedTuple):
     """Logged messages without their contents."""
 
     found: list[tuple[int, str, int]]
-    """(id, topic, bytes of content), ids rising."""
+    """(id, topic, bytes of content), in rising order of ids."""
     position: int
-    """The next id to be looked at: everything below it was considered."""
+    """The next id to be read: everything below it was considered."""
 
 
 class TallyPage(NamedTuple):
-    """What a bounded piece of the log has."""
+    """Counts of the messages in a bounded piece of the log."""
 
     found: list[tuple[str, int, int]]
     """(topic, messages, bytes of content); a topic may come more than once."""
@@ -360,14 +363,14 @@ class TallyPage(NamedTuple):
 
 
 class DiskUse(NamedTuple):
-    """What a store takes, and what is left for it."""
+    """The disk space that a store takes, and that is left for it."""
 
     size_bytes: int
-    """With all that belongs to it: indexes, write-ahead log, what is not used within."""
+    """Including indexes, the write-ahead log, and unused space within."""
     reusable_bytes: int
-    """Of that, what trimming has left and new messages take first; 0 where the engine does not say."""
+    """The part of it that trimming has freed and that new messages use first; 0 if the engine does not know."""
     free_bytes: int | None
-    """On the same disk; None where nobody knows: the engine is on another machine."""
+    """Free space on the same disk; None if unknown, because the engine is on another machine."""
 
 
 class BegunErasure(NamedTuple):
@@ -381,76 +384,79 @@ class BegunErasure(NamedTuple):
 
 class Archive(Protocol):
     """
-    A replay log's archive: what the log no longer has, in pages that are bounded as a reader's are.
+    The archive of a replay log, read in pages that are bounded as a reader's are.
 
-    All methods block, perhaps for long, except ``submit``, and are called from within what is submitted. They raise
-    ``LogTrimmed`` for an id that the archive does not have either, and ``ReadFailed`` when it cannot be read.
+    All methods except ``submit`` block, perhaps for long; call them from within a submitted function. They raise
+    ``LogTrimmed`` for an id that the archive does not have either, and ``ReadFailed`` if it cannot be read.
     """
 
     @property
     def place(self) -> str:
-        """Where it is, as a person is told; without secrets."""
+        """Where the archive is, for people; without secrets."""
 
     @property
     def run(self) -> ArchivedRun | None:
-        """What it has, as it was looked at last; None before that."""
+        """What the archive had when it was last looked at; None before that."""
 
     @property
     def problem(self) -> str | None:
-        """Why it, or something in it, could not be read, until it can be again; or why it is not read."""
+        """Why the archive, or a file of it, cannot be read at present; or why it is not used. None if all is well."""
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
-        """Run something that reads on a thread of the archive's own pool."""
+        """Run a function that reads on a thread of the archive's own pool."""
 
     def drain(self) -> None:
-        """Wait until all that was submitted before is done; see ``Reader.drain``."""
+        """Wait until everything that was submitted earlier is done; see ``Reader.drain``."""
 
     def close(self) -> None:
-        """Read no more. Does not wait."""
+        """Stop reading. Does not wait."""
 
     def look(self) -> ArchivedRun:
-        """What it has now."""
+        """Find out what the archive has now."""
 
     def begin_erasure(self, ids: Collection[int], time_ms: int, reason: str) -> BegunErasure:
         """
-        The content of these messages is about to be erased; returns when it is durable that it is. Readers do not go by
-        it yet.
+        Record that the content of these messages is about to be erased. Returns when the record is durable. Readers
+        are not affected yet.
 
         Raises:
-            WriteFailed: It cannot be written.
+            WriteFailed: The record cannot be written.
         """
 
     def end_erasure(self, begun: BegunErasure, *, is_done: bool) -> None:
         """
-        It is erased, whether it is archived already or will be: from now on everybody who reads the archive is given
-        markers (``amqp_ext.message.annotations``). Or it is not, and all is as it was. Returns when that is durable.
+        End an erasure. Returns when that is durable.
+
+        Args:
+            is_done: The messages are erased, whether they are archived already or will be: from now on every reader of
+                the archive gets markers (``amqp_ext.message.annotations``). False: nothing is erased.
 
         Raises:
-            WriteFailed: It cannot be written; it is begun still.
+            WriteFailed: It cannot be written; the erasure is still begun.
         """
 
     def begun_erasures(self) -> Sequence[BegunErasure]:
-        """What was begun, and did not end; the oldest first."""
+        """Erasures that were begun and have not ended, oldest first."""
 
     def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
         """Messages from ``position`` on, below ``end``; see ``Reader.log_page``."""
 
     def search_page(self, search: Search, position: int, end: int) -> SearchPage:
-        """Look for a message from ``position`` on, below ``end``."""
+        """Search for a message from ``position`` on, below ``end``; see ``Reader.search_page``."""
 
     def tally(self, position: int, end: int) -> TallyPage:
         """Count the messages from ``position`` on, below ``end``."""
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
-        """These messages (rising ids), as many from the first on as a page holds; what is not there is left out."""
+        """The messages with these rising ids, from the first on as many as a page holds; missing ones are left out."""
 
     def first_since(self, time_ms: int) -> int | None:
-        """The first id that arrived at or after a time; None where all that is archived arrived before."""
+        """The id of the first message that arrived at or after a time; None if all of the archive arrived before."""
 
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """
-        About where times lie in it: for each, the id from which on all arrived then or later; one past its last where
-        nothing did. No file is read for it: within a file, ids are taken to have come evenly.
+        The approximate positions of times: for each time, the id from which on all messages arrived then or later; one
+        past the last id if none did. No file is read: the ids of a file are taken to have arrived at an even rate.
         """
 
     def time_of(self, message_id: int) -> int | None:
@@ -464,46 +470,46 @@ class Archive(Protocol):
         Look backwards for a message whose topic matches.
 
         Returns:
-            The id of the last such one below ``before``, if it was found, and the id below which to look next.
+            The id of the last match below ``before`` if one was found, and the id below which to go on.
         """
 
 
 class Reader(LogProbe, Protocol):
     """
-    Pages of what is durable, bounded in rows, in bytes and in what they look at, so that no reader stalls another.
+    Pages of durable data. Each is bounded in rows, in bytes and in how much it scans, so that no reader stalls another.
 
-    All methods block, except ``submit``, and are called from within what is submitted. They raise ``ReadFailed`` when
-    the engine cannot read.
+    All methods except ``submit`` block; call them from within a submitted function. They raise ``ReadFailed`` if the
+    engine cannot read.
     """
 
     @property
     def damage(self) -> str | None:
-        """Why something could not be read for good, since the start: a page that is not what was written, say."""
+        """The last permanent read error since the start, if any: a message that is not what was written, say."""
 
     @property
     def standby_damage(self) -> str | None:
-        """The same of a standby that is read beside: what it could not give came from the primary."""
+        """The same for a standby that serves reads: pages that it could not give came from the primary."""
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
-        """Run something that reads on a thread of the store's pool."""
+        """Run a function that reads on a thread of the store's pool."""
 
     def disk(self) -> DiskUse:
-        """What the store takes just now, and what is left for it."""
+        """The disk space that the store takes now, and that is left for it."""
 
     def drain(self) -> None:
-        """Wait until all that was submitted before is done. Blocks, and others read meanwhile when it is."""
+        """Wait until everything that was submitted earlier is done. Blocks. Later submissions may be running then."""
 
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """
         Logged messages from ``position`` on, below ``end``.
 
         Args:
-            patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
-                still match. None at all: every message.
-            held: With them all that endpoints alone hold, whatever its topic.
+            patterns: Topic patterns (Solace's). Most messages that match none of them are left out, but the caller
+                must match again. Empty: every message.
+            held: Give held messages as well, whatever their topics.
 
         Raises:
-            LogTrimmed: The log begins behind ``position``.
+            LogTrimmed: The log begins after ``position``.
         """
 
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
@@ -521,13 +527,13 @@ class Reader(LogProbe, Protocol):
         Messages of some routes with ids above ``after`` and below ``end``, whether the log holds them or not.
 
         Args:
-            routes: Numbers, rising. Few of them are merged; with very many, messages are looked at one by one.
-            end: One past the last id the caller was told of: the store may know more already.
-            limit: Fewer messages than a page holds.
+            routes: Numbers, in rising order. A few routes are merged by the index; with many, messages are scanned.
+            end: One past the last id that the caller was told of: the store may have more already.
+            limit: Messages at most, if a page would hold more.
         """
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
-        """These messages (rising ids), as many from the first on as a page holds; what is gone is left out."""
+        """The messages with these rising ids, from the first on as many as a page holds; deleted ones are left out."""
 
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
         """
@@ -542,7 +548,7 @@ class Reader(LogProbe, Protocol):
 
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """
-        (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
+        (id, failed deliveries) of the messages from ``first`` to ``last`` that failed on this cursor's endpoint.
         """
 
     def delayed_page(
@@ -554,39 +560,39 @@ class Reader(LogProbe, Protocol):
         until_ms: int | None = None,
     ) -> list[DelayedMessage]:
         """
-        What waits by an endpoint's cursor for its time, in the order of times, then of ids.
+        Delayed messages of an endpoint, by its cursor, in the order of due time, then of id.
 
         Args:
-            after: Behind this time, in ms, and id.
-            retries_below: Of what a consumer gave back, and of ids below this one; None for all that waits.
-            until_ms: Of what is due by then, and at the next time behind it.
+            after: Begin after this (due time in ms, id).
+            retries_below: Only messages that a consumer gave back, with ids below this one. None: all messages.
+            until_ms: Only messages that are due by this time, or at the first due time after it.
         """
 
     def delayed_message(self, cursor: int, message_id: int) -> DelayedMessage | None:
-        """One that waits by an endpoint's cursor for its time; None where it does not."""
+        """One delayed message of an endpoint, by its cursor; None if the message is not delayed there."""
 
     def values_page(self, cursor: int, position: int, end: int, now_ms: int) -> LogPage:
         """
         Values of a last-value queue from ``position`` on, below ``end``, whether the log has them or not.
 
         Args:
-            now_ms: Those that were to go until then, in ms since the epoch, are left out.
+            now_ms: Values that expire by this time, in ms since the epoch, are left out.
         """
 
     def value_of(self, cursor: int, key: bytes) -> int | None:
-        """The message that is the value of a key, by its digest; None where it has none."""
+        """The id of the message that is a key's value, by the key's digest; None if the key has no value."""
 
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """
-        Where in the log times lie: for each of them the lowest id, not below the log's first one, from which on all
-        that is there arrived then or later. One past the newest message where nothing did. One read, whatever is
-        stored: binary searches in one statement, each as deep as the log is long.
+        The positions of times in the log: for each time the lowest id, not below the log's first one, from which on
+        all messages arrived then or later; one past the newest message if none did. One statement, with a binary
+        search for each time.
         """
 
     def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
         """
-        Logged messages from ``position`` on, below ``end``, without their contents; where the log begins behind
-        ``position``, those that it has.
+        Logged messages from ``position`` on, below ``end``, without their contents. If the log begins after
+        ``position``, the page begins with the log.
 
         Args:
             patterns: As for ``log_page``: topics that match none of them are mostly left out.
@@ -602,7 +608,7 @@ class Reader(LogProbe, Protocol):
 
 
 class Histogram:
-    """Counts by upper bounds, which are inclusive, as Prometheus has them; what lies above all is counted last."""
+    """Counts of values by inclusive upper bounds, as in Prometheus. The last count is of values above all bounds."""
 
     __slots__ = ("_counts", "bounds", "total")
 
@@ -613,7 +619,7 @@ class Histogram:
         """The sum of all that was added."""
 
     def add(self, value: float) -> None:
-        """Count a number."""
+        """Count a value."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

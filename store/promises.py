@@ -1,8 +1,8 @@
 """
-What a store promises of its tables, whichever engine keeps them: between any two commits each of these holds.
+What a store promises of its tables, for every engine: between any two commits each promise holds.
 
-Every promise is one query that gives the rows which break it. The tables are those that ``store.sqlite.schema``
-describes; where an engine has them otherwise, or speaks another SQL, its ``ShortTables`` say so.
+Every promise is a query that gives the rows which break it. ``store.sqlite.schema`` describes the tables. Where an
+engine has other tables, or another SQL, its ``ShortTables`` say so.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from store.schema import unknown_migrations
 from store.tables import ShortTables
 
 MOST_EXAMPLES: Final = 5
-"""Rows named for each broken promise; the rest is counted."""
+"""Rows named for each broken promise; the others are counted."""
 
 WRONG_PRIORITY: Final = "message {} is on route {} of priority {}, and its header says {}"
-"""What to say where that is found without SQL."""
+"""The text for a message on a route of the wrong priority, for an engine that finds it without SQL."""
 
 
 class Promise(NamedTuple):
-    """``broken`` is what to say of a row of ``query``, with its columns in place of ``{}``."""
+    """``broken`` is the text for a row of ``query``; the row's columns replace the ``{}``."""
 
     broken: str
     query: str
 
     def told(self, rows: Sequence[Sequence[Any]]) -> list[str]:
-        """What to say of the rows that break it."""
+        """The texts for the rows that break it."""
         told = [self.broken.format(*row) for row in rows[:MOST_EXAMPLES]]
         return [*told, f"… and {len(rows) - MOST_EXAMPLES} more like that"] if rows[MOST_EXAMPLES:] else told
 
 
 DAMAGED: Final = Promise(f"message {{}} {NOT_AS_WRITTEN}", "")
-"""What to say of (id) of messages that are not what was written; SQL does not find them."""
+"""The text for the ids of damaged messages. SQL does not find them."""
 
 
 def version_problem(applied: Collection[str], known: Collection[str], lacking: str) -> list[str]:
     """
-    What is wrong with the migrations that a store has seen, where something is.
+    What is wrong with the migrations that were applied to a store; empty if nothing is.
 
     Args:
-        lacking: What is to be said where it has not seen all.
+        lacking: The text for a store that lacks some of them.
     """
     unknown = unknown_migrations(applied, known)
     if unknown:
@@ -53,7 +53,7 @@ def version_problem(applied: Collection[str], known: Collection[str], lacking: s
 
 
 def promises(tables: type[ShortTables]) -> list[Promise]:
-    """All of them."""
+    """All promises."""
     owner = (
         "owner (cursor, endpoint, up_to) as (select cursor, number, 9223372036854775807 from endpoint "
         "union all select cursor, endpoint, up_to from garbage)"
@@ -62,7 +62,7 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
         "coalesce((select last from cursor_range where cursor_range.number = cursor.number "
         "and cursor_range.part = cursor.part and first <= message.id order by first desc limit 1), 0)"
     )
-    # Cursors by which messages are needed, and what each part of them is not done with.
+    # For each part of each cursor, the messages that it has not settled.
     lying = f"""
         {owner}, named (route, endpoint) as ({tables.named}),
         lying (cursor, part, message, size_bytes, held) as (
@@ -80,7 +80,7 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
             where case when {tables.by_priority} then part >= 0 else part = -1 end)
     """
     end = f"({tables.last_id}) as given_out"
-    # Numbers of cursors: those of endpoints, of their replays, and those that are being worked off.
+    # Numbers of cursors in use: cursors of endpoints, of their replays, and dropped ones.
     used = (
         "select cursor from endpoint union select cursor from garbage "
         f"union select {tables.replay_cursor} from endpoint where replay is not null"
@@ -279,7 +279,7 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
                 f"where priority is not null and priority <> {header}",
             )
         )
-    # Whoever repairs a store begins with the lowest ids, and two checks of one store say the same.
+    # In the order of ids: repairs begin with the lowest ones, and two checks of one store give the same text.
     return [
         promise._replace(query=f"{_behind(tables.with_messages, promise.query)} order by 1")
         for promise in found
@@ -287,7 +287,7 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
 
 
 def _behind(tables: str, query: str) -> str:
-    """A query that begins with these tables."""
+    """A query with these tables in front."""
     if not tables:
         return query
     return f"with {tables}, {query[5:]}" if query.startswith("with ") else f"with {tables} {query}"

@@ -1,10 +1,10 @@
 """
 The index of property values: which messages have which text as a property's value, for spans of the log.
 
-A property is indexed from the start of the gateway that has it in its configuration, until the start of one that has
-not. That is an indexed span, with a number of its own; before, between and after spans a search scans the messages
-themselves. Invariant: within a span, every logged message that has the property is in the index (by the transaction
-that stores it), so that what is not found there is not there.
+A property is indexed from the first start of a gateway that has it in its configuration until the next start without
+it. These messages are an indexed span, which has a number of its own. Outside the spans of a property, a search scans
+the messages themselves. Invariant: within a span, the transaction that stores a logged message with the property also
+writes its index entry. So what the index does not have does not exist.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gateway.core.model import Row
 from gateway.core.replay.search import Key, indexed_text
 
 SEGMENT_BITS: Final = 13
-"""Ids of one segment, as a power of two. Its rows stay in memory while it is written, and are dropped in some ten
-milliseconds when it is trimmed; ten million ids are 1,200 segments to look into, a few microseconds each."""
+"""Ids of one segment, as a power of two. The rows of a segment stay in memory while it is written, and trimming
+deletes them in some ten milliseconds. Ten million ids are 1,200 segments, of a few microseconds a look-up."""
 
 IndexEntry = tuple[int, int, str, int]
 """(segment, span, text, message id)."""
 
 
 class IndexedSpan(NamedTuple):
-    """Messages from ``first_id`` on, below ``end_id`` (None: still going on), are indexed by a property."""
+    """Ids from ``first_id`` to below ``end_id`` (None: the span still grows), indexed by one property."""
 
     number: int
     name: str
@@ -50,9 +50,9 @@ def span_at(
     indexed: Sequence[IndexedSpan], keys: Sequence[Key], position: int, end: int
 ) -> tuple[IndexedSpan | None, tuple[str, ...], int]:
     """
-    How to look for something from ``position`` on: the span to look it up in, under which texts, and up to where.
+    How to search from ``position`` on: the span to look in, the texts to look up, and the id to stop at (exclusive).
 
-    No span, where none covers the position: then up to where the next one begins.
+    If no span covers the position, the span is None, and the stop is the beginning of the next span.
     """
     for key in keys:
         for span in indexed:

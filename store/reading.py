@@ -1,11 +1,11 @@
 """
-What the readers of every engine share: a pool of threads, the bounds of a page, the course of a search, and topic
-patterns as an engine looks at topics.
+What the readers of all engines share: a pool of threads, the bounds of a page, the steps of a search, and topic
+patterns as conditions in SQL.
 
-A search has three ways, from quick to thorough: the index tells which messages to look at; bytes that must stand in a
-message leave out all that have none of them, without a step of Python; else every message is read and asked. Each page
-is a few short statements, whatever it finds, so that a search of a long log is many pages and holds nothing up between
-them.
+A search has three ways, from quick to thorough. The index of properties tells which messages to look at. Or SQL leaves
+out all messages that lack certain bytes, which every match must contain, without any work in Python. Or every message
+is read and evaluated. Each page is a few short statements, whatever it finds, so that a search of a long log is many
+pages and stalls nothing between them.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ R = TypeVar("R", bound="PooledReader")
 T = TypeVar("T")
 
 SCAN_IDS: Final = 50_000
-"""Ids a page may look at in search of matches: about 30 ms of a reader's time."""
+"""Ids that a page may scan for matches: about 30 ms of a reader's time."""
 
 HEADER_BYTES: Final = 512
-"""Of a content, in which its header is."""
+"""The front of a content that contains its header."""
 
 TOPIC_ROWS: Final = 10_000
-"""Messages of which a page has the topics alone: some milliseconds."""
+"""Rows of a page that has topics or lengths without contents: some milliseconds."""
 
 MOST_VALUES: Final = 512
-"""Values that a page has: as many as the store gives messages by their ids."""
+"""Values of a page: as many as the store gives messages by their ids."""
 
 MOST_MERGED: Final = 32
 """Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""
 
 PAGE_CANDIDATES: Final = 256
-"""Messages that one page of a search reads because the index or their bytes speak for them."""
+"""Messages that one page of a search reads because the index or their bytes suggest a match."""
 
 PAGE_SEGMENTS: Final = 256
 """Segments of the index that one page looks into: a few milliseconds."""
 
 PAGE_IDS: Final = 10_000
-"""Messages whose bytes one page looks through, if they are small: some milliseconds."""
+"""Messages whose bytes one page of a search looks through, if they are small: some milliseconds."""
 
 WIDER: Final = 4
-"""Where nothing was found among some segments, or some candidates, so many times as many are looked at next."""
+"""If some segments, or some candidates, had no match, this many times as many are looked at next."""
 
 
 def reads(read: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
-    """What is read for the port: its errors are those of the port."""
+    """Decorates a method of the port: its errors become the port's errors."""
 
     @wraps(read)
     def translated(reader: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -77,41 +77,41 @@ def reads(read: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T
 
 class PooledReader(ABC):
     """
-    Pages on a pool of threads, and the course of a search; an engine has the statements. See ``store.ports.Reader``.
+    Pages on a pool of threads, and the steps of a search; an engine adds the statements. See ``store.ports.Reader``.
 
-    What is not public is called by a thread of the pool, from within what an engine translates the errors of.
+    Private methods are called on a thread of the pool, inside ``carry_out``, which translates the engine's errors.
     """
 
     logged: ClassVar[str]
-    """Condition for a row of ``message`` that the log holds."""
+    """Condition for rows of ``message`` that the log holds."""
     joined: ClassVar[str]
     """See ``ShortTables``."""
     has_needle: ClassVar[str]
-    """Condition for a content in which some bytes (``?``) are."""
+    """Condition for a content that contains some bytes (``?``)."""
 
     def __init__(
         self, name: str, options: StoreOptions, largest_bytes: int, indexed: Sequence[IndexedSpan] = ()
     ) -> None:
         """
         Args:
-            name: Of its threads.
-            options: The bounds of pages, and how many threads.
-            largest_bytes: Of all contents that can be read; ``grow_largest`` says when it grows.
+            name: Names the threads.
+            options: The bounds of pages, and the number of threads.
+            largest_bytes: The largest content that can be read; ``grow_largest`` is called before it grows.
         """
         self._indexed = indexed
         self._told = ""
-        """Condition for what the caller was told of, after another one, where there may be more."""
+        """Condition, after another one, for messages that were reported; empty if the store shows no others."""
         self._page_rows = options.page_rows
         self._page_bytes = options.page_bytes
         self.largest_bytes = largest_bytes
-        """While whole pages of it fit the bound, lengths need not be looked at."""
+        """While a page full of contents of this size fits, the lengths of contents need not be read."""
         self.damage: str | None = None
         self._threads = options.read_threads
         self._pool = ThreadPoolExecutor(options.read_threads, thread_name_prefix=f"reader {name}")
 
     @property
     def standby_damage(self) -> str | None:
-        """See ``store.ports.Reader``: it reads no standby."""
+        """See ``store.ports.Reader``. This reader reads from no standby."""
         return None
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
@@ -123,7 +123,7 @@ class PooledReader(ABC):
         drain(self._pool, self._threads)
 
     def grow_largest(self, size_bytes: int) -> None:
-        """A content of this size is about to be there."""
+        """Called before a content of this size is written."""
         self.largest_bytes = max(self.largest_bytes, size_bytes)
 
     # --- pages -------------------------------------------------------------------------------------------------------
@@ -225,7 +225,9 @@ class PooledReader(ABC):
         )
         rows = self.messages(ids)
         if len(rows) < len(ids) and rows:
-            return LogPage(rows, rows[-1][ID] + 1)  # a page's bytes were full, or some are gone meanwhile
+            return LogPage(
+                rows, rows[-1][ID] + 1
+            )  # the page was full of bytes, or some were deleted meanwhile
         return LogPage(rows, ids[-1] + 1 if len(ids) == most else end)
 
     @reads
@@ -257,7 +259,7 @@ class PooledReader(ABC):
         self._check_has(before)
         stop = max(first, before - SCAN_IDS)
         found = self._newest_topics(before, stop, patterns, TOPIC_ROWS)
-        # After it: what was trimmed before it was read is below.
+        # Read the log's beginning last: messages that were trimmed before they could be read are below it.
         return falling(found, before, stop, TOPIC_ROWS, self._first_id())
 
     @reads
@@ -285,7 +287,7 @@ class PooledReader(ABC):
         try:
             page = self.log_page(position, end, patterns)
         except LogTrimmed as trimmed:
-            # What is gone is no start; the search goes on with what is left.
+            # What was trimmed cannot be a start; the search goes on with the rest of the log.
             return SearchPage(None, min(trimmed.first_id, end))
         work = PageWork()
         return first_taken(page.rows, search, work) or SearchPage(None, page.position, work.unknown)
@@ -293,7 +295,7 @@ class PooledReader(ABC):
     def _look_up(
         self, search: Search, span: IndexedSpan, texts: Sequence[str], position: int, stop: int
     ) -> SearchPage:
-        """Look at messages that the index has under one of these texts."""
+        """Look at the messages that the index has under one of these texts."""
         work = PageWork()
         looked_at, width = 0, 1
         while looked_at < PAGE_SEGMENTS and position < stop:
@@ -312,7 +314,7 @@ class PooledReader(ABC):
         return SearchPage(None, position, work.unknown)
 
     def _scan(self, search: Search, patterns: Sequence[str], position: int, stop: int) -> SearchPage:
-        """Look at messages that contain one of the search's needles."""
+        """Look at the messages that contain one of the search's needles."""
         stop = min(stop, position + PAGE_IDS)
         if self.largest_bytes * PAGE_IDS > self._page_bytes:
             last = self._last_fitting(position, stop, self._page_bytes)
@@ -324,16 +326,16 @@ class PooledReader(ABC):
     def _first_taken(
         self, search: Search, ids: Sequence[int], work: PageWork, stop: int
     ) -> SearchPage | None:
-        """What came of looking at candidates; None where the search takes none of them, and these were all."""
+        """The result of looking at candidates; None if none of them matches and there are no more."""
         start, count = 0, 1
         while start < len(ids):
-            # The first one is nearly always it, and contents may be large.
+            # The first candidate is nearly always the match, and contents may be large.
             wanted = ids[start : start + count]
             rows = self._logged(wanted)
             page = first_taken(rows, search, work)
             if page is not None:
                 return page
-            # Fewer rows than ids: a page's bytes were full, or some were trimmed meanwhile.
+            # Fewer rows than ids: the page was full of bytes, or some were trimmed meanwhile.
             is_whole = len(rows) == len(wanted) or not rows
             start = start + len(wanted) if is_whole else bisect_right(ids, rows[-1][ID])
             count = min(count * WIDER, PAGE_CANDIDATES)
@@ -341,10 +343,10 @@ class PooledReader(ABC):
             return SearchPage(None, min(ids[-1] + 1, stop), work.unknown)
         return None
 
-    # --- what they are made of ---------------------------------------------------------------------------------------
+    # --- the parts of pages ------------------------------------------------------------------------------------------
 
     def _first_id(self) -> int:
-        """Where the log begins."""
+        """The first id of the log."""
         (first_id,) = self._ids("select first_id from log", [])
         return first_id
 
@@ -361,8 +363,8 @@ class PooledReader(ABC):
         )
 
     def _last_fitting(self, position: int, stop: int, size_bytes: int) -> int | None:
-        """The id from ``position`` on, below ``stop``, with which there is more content than this, if there is."""
-        # Lengths are known without the contents.
+        """The first id, below ``stop``, up to which contents from ``position`` on exceed the size; None without one."""
+        # SQL tells lengths without reading contents.
         return self._id(
             "select min(id) from (select id, sum(length(content)) over (order by id) as total from message "
             "where id >= ? and id < ?) as page where total > ? having count(*) > 0",
@@ -374,7 +376,7 @@ class PooledReader(ABC):
     def _needle_ids(
         self, needles: Sequence[bytes], patterns: Sequence[str], ids: range, limit: int
     ) -> list[int]:
-        """Those of some ids, rising, whose messages are logged, may match a pattern, and have one of these bytes."""
+        """The ids, in rising order, of logged messages that may match a pattern and contain one of the needles."""
         condition, values = self._of_topics(patterns)
         any_needle = " or ".join([self.has_needle] * len(needles))
         return self._ids(
@@ -387,23 +389,23 @@ class PooledReader(ABC):
         return [found for (found,) in self._ask((int,), sql, values)]
 
     def _id(self, sql: str, *values: int | bytes) -> int | None:
-        """The one number that a query gives; None when there is no row."""
+        """The number that a query gives; None if it gives no row."""
         found = self._ids(sql, values)
         return found[0] if found else None
 
     def _fetch(self, columns: Mapping[str, type], query: str, values: Sequence[Any]) -> list[Any]:
-        """Rows of a query, from its FROM on, that may be many; ``columns``: what to select, none of it null."""
+        """The rows of a query, which may be many: ``columns`` are selected, none null; ``query`` begins at FROM."""
         return self._ask(tuple(columns.values()), f"select {', '.join(columns)} {query}", values)
 
-    # --- what an engine does of it -----------------------------------------------------------------------------------
+    # --- what an engine implements -----------------------------------------------------------------------------------
 
     @abstractmethod
     def carry_out(self, read: Callable[[], T]) -> T:
         """
-        Read something; from within a thread of the pool.
+        Call a function that reads, on a thread of the pool.
 
         Raises:
-            ReadFailed: For whatever the engine raises.
+            ReadFailed: In place of the engine's errors.
         """
 
     @abstractmethod
@@ -411,34 +413,34 @@ class PooledReader(ABC):
         self, kinds: Sequence[type], sql: str, values: Sequence[Any], *, is_long: bool = False
     ) -> list[Any]:
         """
-        Rows of a statement.
+        The rows of a statement.
 
         Args:
-            kinds: Of its columns.
+            kinds: The types of its columns.
             values: For its ``?``.
-            is_long: It may look at much.
+            is_long: It may scan much.
         """
 
     @abstractmethod
     def _of_topics(self, patterns: Sequence[str]) -> tuple[str, list[Any]]:
         """
-        Condition, after another one, that holds for every topic one of the patterns matches, and for few others; and
-        its values.
+        SQL that follows another condition: it holds for every topic that one of the patterns matches, and for few other
+        topics. Also returns its values.
         """
 
     @abstractmethod
     def _check_has(self, stop: int) -> None:
-        """That what is below ``stop`` is there, where it may not be yet."""
+        """Check, where a store may be behind, that it has everything below ``stop``."""
 
     @abstractmethod
     def _logged(self, ids: Sequence[int]) -> list[Row]:
-        """Those of some ids that the log holds, as many from the first on as a page holds."""
+        """The logged messages with these ids, from the first on as many as a page holds."""
 
     @abstractmethod
     def _indexed_ids(
         self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int
     ) -> list[int]:
-        """Those of some ids, rising, that the index has under one of these texts."""
+        """The ids that the index has under one of these texts, in rising order."""
 
 
 def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
@@ -446,15 +448,15 @@ def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
     The next id to be read after a page.
 
     Args:
-        rows: The page's.
-        stop: It looked at ids below this one.
-        is_whole: It has all that it looked for there.
+        rows: The page's rows.
+        stop: The page covers ids below this one.
+        is_whole: The page has everything that it was to find there.
     """
     return stop if is_whole or not rows else rows[-1][ID] + 1
 
 
 def first_taken(rows: Sequence[Row], search: Search, work: PageWork) -> SearchPage | None:
-    """How a search ends among these rows; None where it goes on behind them."""
+    """How a search ends among these rows; None if it goes on after them."""
     for row in rows:
         if work.is_over:
             return SearchPage(None, row[ID], work.unknown)
@@ -468,8 +470,8 @@ def falling(found: Sequence[tuple[int, str]], before: int, stop: int, limit: int
     A page of topics, the newest first.
 
     Args:
-        found: What was found below ``before``, down to ``stop``, falling; no more than ``limit``.
-        first_id: The log's, as it was looked at afterwards: what is below may have been trimmed before it was read.
+        found: (id, topic) below ``before``, down to ``stop``, in falling order; no more than ``limit``.
+        first_id: The log's first id, read afterwards: messages below it may have been trimmed before they were read.
 
     Raises:
         LogTrimmed: The log has nothing below ``before``.
@@ -483,7 +485,7 @@ def falling(found: Sequence[tuple[int, str]], before: int, stop: int, limit: int
 
 
 def cut_texts(joined: str, separator: str, count: int) -> list[str]:
-    """So many texts, which do not hold the separator, out of one."""
+    """Split a text into ``count`` texts, none of which contains the separator."""
     first, _, _ = joined.partition(separator)
     if joined == separator.join([first] * count):
         return [first] * count
@@ -491,40 +493,39 @@ def cut_texts(joined: str, separator: str, count: int) -> list[str]:
 
 
 def distinct(texts: Sequence[str]) -> Collection[str]:
-    """Each of these texts once; there is one at least."""
+    """Each of these texts once; there must be at least one."""
     first = texts[0]
     return (first,) if texts.count(first) == len(texts) else set(texts)
 
 
 def cut_blob(joined: bytes, lengths: Sequence[int]) -> list[bytes]:
-    """Blobs of these lengths, one at least, out of one."""
+    """Split bytes into pieces of these lengths; there must be at least one."""
     length = lengths[0]
     if lengths.count(length) == len(lengths):
-        # A third of the time.
+        # Takes a third of the time.
         return list(Struct(f"{length}s" * len(lengths)).unpack(joined))
     return [joined[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
 
 
 MOST_LITERALS: Final = 1_000
 MOST_WILDCARDS: Final = 32
-"""Topic patterns that an engine looks at for each message; with more, it is quicker to read them all and let the
-caller's index decide."""
+"""Topic patterns that an engine turns into SQL. With more, reading everything and matching in the caller is quicker."""
 
 
 def named_topics(
     patterns: Sequence[str], literal: Callable[[str], str], anything: str
 ) -> tuple[list[str], list[str]] | None:
     """
-    Topics, and texts of which one matches every topic that a pattern with wildcards matches, and few others: the
-    wildcard also takes ``/``, so the caller has to match again. Exceptions (``!``) are left to the caller.
+    Conditions for topic patterns: literal topics, and wildcard texts. Every topic that a pattern matches is among the
+    literals, or matches a wildcard text. Few other topics do: a wildcard also takes ``/``, so the caller has to match
+    again. Exceptions (``!``) are left to the caller.
 
     Args:
-        literal: Gives what stands for just this text in one with wildcards.
-        anything: What stands for any text.
+        literal: Escapes a text for use in a wildcard text.
+        anything: The wildcard for any text.
 
     Returns:
-        None where every topic has to be looked at, very many patterns among the reasons; so it has where both lists
-        are empty.
+        None if every topic has to be read, for instance because of very many patterns. Two empty lists mean the same.
     """
     literals: list[str] = []
     wildcards: list[str] = []
@@ -539,7 +540,7 @@ def named_topics(
             continue
         levels = pattern.split("/")
         if levels[-1] == ">":
-            # What > takes may be empty: a/> matches the topic a/ with its empty last level.
+            # > may stand for nothing: a/> matches the topic a/ with its empty last level.
             wildcards.append("/".join([*map(level_text, levels[:-1]), anything]))
         elif any(level.endswith("*") for level in levels):
             wildcards.append("/".join(map(level_text, levels)))
@@ -552,11 +553,11 @@ def named_topics(
 
 def drain(pool: ThreadPoolExecutor, threads: int) -> None:
     """
-    Wait until all that was submitted to a pool before is done. Each of its threads comes to a barrier; none of them
-    does so before it is through with what came earlier, as a pool takes things in their order.
+    Wait until everything that was submitted to a pool earlier is done. Every thread of the pool has to reach a barrier,
+    and reaches it only after earlier work, because a pool is first in, first out.
 
     Args:
-        threads: Those of the pool.
+        threads: The number of the pool's threads.
 
     Raises:
         RuntimeError: The pool is shut down.
@@ -571,5 +572,5 @@ def drain(pool: ThreadPoolExecutor, threads: int) -> None:
         try:
             met.result()
         except CancelledError:
-            # It was shut down meanwhile: those that are at the barrier wait for nobody.
+            # The pool was shut down meanwhile: release the threads that wait at the barrier.
             barrier.abort()

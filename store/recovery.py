@@ -1,5 +1,5 @@
 """
-What a gateway needs to know of a store to go on: read at a start, from short rows, however much is stored.
+What a gateway needs to know of a store to continue. It is read at every start, from short rows, however much is stored.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from store.tables import ShortTables
 
 @dataclass(frozen=True, slots=True)
 class RecoveredStore(Recovered):
-    """The same with what the store's own reader and writer go on with."""
+    """The same, with what the store's own reader and writer need."""
 
     garbage: list[DroppedCursor] = field(default_factory=list)
-    """Cursors that are still to be worked off."""
+    """Dropped cursors that are still to be cleaned up."""
     largest_bytes: int = 0
-    """The largest content ever stored, which bounds what a page of rows can weigh."""
+    """The size of the largest content ever stored, which bounds the size of a page."""
     indexed: list[IndexedSpan] = field(default_factory=list)
     has_held: bool = True
-    """There are messages that the log does not hold."""
+    """There are held messages."""
 
 
 class _Part(NamedTuple):
-    """One part of a cursor as it was saved."""
+    """One part of a cursor, as it was saved."""
 
     cursor: effects.StoredCursor
     counted_id: int
@@ -46,8 +46,8 @@ _Cursors: TypeAlias = "dict[int, dict[int, _Part]]"
 
 def recovered(tables: ShortTables, log: LogRow) -> RecoveredStore:
     """
-    The state that a crash or a stop left behind, of one snapshot. Nothing is repaired: every transaction leaves a whole
-    state.
+    The state that a crash or a stop left behind, read from one snapshot. Nothing needs repair: every transaction leaves
+    a complete state.
 
     Args:
         log: The log's row, with what was published since it was written.
@@ -139,7 +139,7 @@ def _count_what_came_after(
     endpoints: Mapping[int, effects.StoredEndpoint],
     cursors: _Cursors,
 ) -> None:
-    """Bring what cursors count up to the newest message."""
+    """Add the messages above ``counted_id`` to the counts of the cursors."""
     came: dict[int, tuple[list[int], list[int]]] = {}
     for message_id, route, length in newcomers:
         ids, lengths = came.setdefault(route, ([], []))

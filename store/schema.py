@@ -1,7 +1,7 @@
 """
-The tables that are the same in every engine, the sizes of what is in them, and which versions a store knows.
+The tables that are the same in every engine, the disk space that messages take, and which migrations a store knows.
 
-What a table is for, ``store.sqlite.schema`` says. The statements are PostgreSQL's; ``tables_in_sqlite`` says how
+``store.sqlite.schema`` says what each table is for. The statements are PostgreSQL's; ``tables_in_sqlite`` says how
 SQLite's differ.
 """
 
@@ -14,7 +14,7 @@ from gateway.core import model
 from store.errors import StoreTooNew
 
 CHANGES_OFTEN: Final = "with (fillfactor = 50)"
-"""Rows have room on their page for their next version, so that no index is written with them."""
+"""Leaves room on each page for the next versions of its rows, so that an update writes no index."""
 
 ENDPOINTS: Final = (
     f"""
@@ -102,7 +102,7 @@ REPLAY_RECORDS: Final = f"""
         record text not null
     ) {CHANGES_OFTEN}
 """
-"""Replays of the past, and jobs that go on after a stop."""
+"""Replays that have ended, and jobs that continue after a stop."""
 
 RETENTION: Final = f"""
     create table retention (
@@ -111,7 +111,7 @@ RETENTION: Final = f"""
         whole_time bigint not null
     ) {CHANGES_OFTEN}
 """
-"""What rules of retention have taken out of the log, between messages that stay."""
+"""What retention rules have removed from the log, between messages that stay."""
 
 DELAYED: Final = """
     create table delayed (
@@ -122,13 +122,13 @@ DELAYED: Final = """
         primary key (cursor, due, message)
     )
 """
-"""Messages that wait on endpoints for their time."""
+"""Delayed messages."""
 
 RETRIES: Final = (
     "alter table delayed add column retry bigint not null default 0",
     "create index delayed_retry on delayed (cursor, due, message) where retry <> 0",
 )
-"""Some of them were given back by a consumer."""
+"""Marks the delayed messages that a consumer gave back."""
 
 DEDUP: Final = """
     create table dedup (
@@ -139,12 +139,13 @@ DEDUP: Final = """
         primary key (endpoint, first)
     )
 """
-"""What publishers called messages, for endpoints that want none twice: by the publication that the ids came with."""
+"""Publishers' ids of messages, for endpoints that reject duplicates: by the publication that they came with."""
 
 NO_RETRY: Final = 0
 RETRY: Final = 1
 RETRY_IN_ORDER: Final = 2
-"""Values of ``delayed.retry``: published so, given back, given back where nothing behind is to be delivered before."""
+"""Values of ``delayed.retry``: delayed by its publisher; given back by a consumer; given back by a consumer, and to be
+delivered before later messages."""
 
 LAST_VALUES: Final = (
     """
@@ -158,7 +159,7 @@ LAST_VALUES: Final = (
     )
     """,
 )
-"""Of last-value queues: by the digest of a key, the message that is its newest value."""
+"""For last-value queues: by the digest of a key, the message that is its newest value."""
 
 LAST_VALUE_INDEXES: Final = (
     "create unique index last_value_message on last_value (cursor, message)",
@@ -166,13 +167,13 @@ LAST_VALUE_INDEXES: Final = (
 )
 
 ROWID: Final = "integer primary key"
-"""Such a key is SQLite's own number of a row."""
+"""SQLite uses such a key as its own row number."""
 
 
 def tables_in_sqlite(*statements: str) -> tuple[str, ...]:
     """
-    The same in SQLite: all numbers are of one type, texts are compared by their bytes anyhow, and a table whose key is
-    no single number is that key's tree.
+    The same tables in SQLite: all numbers have one type, texts are compared by their bytes without a collation, and a
+    table whose key is not a single number is stored in the key's tree.
     """
     made = [
         statement.replace("bigint", "integer")
@@ -186,14 +187,14 @@ def tables_in_sqlite(*statements: str) -> tuple[str, ...]:
 
 
 def unknown_migrations(applied: Iterable[str], known: Collection[str]) -> list[str]:
-    """Those of the names that this version does not know."""
+    """The names that this version does not know."""
     return sorted(set(applied).difference(known))
 
 
 def refuse_later(place: object, applied: Iterable[str], known: Collection[str]) -> None:
     """
     Raises:
-        StoreTooNew: Some of the migrations are of a later version.
+        StoreTooNew: Some of the migrations that were applied are of a later version.
     """
     unknown = unknown_migrations(applied, known)
     if unknown:
@@ -207,11 +208,11 @@ def refuse_later(place: object, applied: Iterable[str], known: Collection[str]) 
 
 def size_on_disk(row_bytes: str) -> str:
     """
-    SQL that sums what messages take of the disk (``model.stored_bytes``): of SQLite's file, so that quotas mean the
-    same whatever the engine; nothing for none.
+    SQL for the sum of the disk space that messages take (``model.stored_bytes``): in SQLite's file for every engine, so
+    that quotas mean the same in each. Null for no messages.
 
     Args:
-        row_bytes: SQL for the length of a message's content and topic, and of what its row has beside.
+        row_bytes: SQL for the length of a message's content and topic, plus the rest of its row.
     """
     longer = f"({row_bytes} - {model.LEAST_BYTES})"
     rest = f"({longer} - {longer} / {model.OVERFLOW_BYTES} * {model.OVERFLOW_BYTES})"

@@ -1,8 +1,8 @@
 """
-The short tables of a store, and the statements about them that every engine carries out: routes, spans of the property
-index, cursors, definitions. What is asked often, and for many values, each engine has statements of its own for.
+The short tables of a store, and the statements on them that are the same in every engine: routes, spans of the property
+index, cursors, definitions. For what is asked often, and for many values, each engine has its own statements.
 
-Statements are in the SQL that all engines speak. What they do not have in common is named by ``ShortTables``.
+The statements use the SQL that all engines share. ``ShortTables`` names what differs.
 """
 
 from __future__ import annotations
@@ -17,79 +17,79 @@ from store.schema import RETRY_IN_ORDER
 
 
 class QueuedMessage(NamedTuple):
-    """A message of a route that has the queue."""
+    """A message on a route that leads to the queue."""
 
     id: int
     route: int
     priority: int | None
-    """Of its route."""
+    """The route's."""
     size_bytes: int
     bare: int
     front: bytes
-    """What is before its bare message."""
+    """The content before the bare message."""
 
 
 class ShortTables(ABC):
-    """The short tables of a store by one connection, inside the caller's transaction."""
+    """The short tables of a store through one connection, inside the caller's transaction."""
 
     last_id: ClassVar[str]
-    """SELECT of ``last_id``, the highest id ever given out. What the log's row alone says holds up to its own
-    ``last_id``, and what else is in the row was written together with that."""
+    """SELECT of ``last_id``, the highest id ever given out. The log's row may be older: it covers the ids up to its own
+    ``last_id``, in all its columns."""
     greatest: ClassVar[str]
     """The function that gives the greater of two values."""
     messages: ClassVar[str]
-    """What there is for a reader, as one table ``message`` for a FROM; by ids, of which all are looked at."""
+    """FROM clause: every message that a reader can see, as one table ``message``. For statements that scan all ids."""
     joined: ClassVar[str]
-    """The same as a JOIN, of what a condition (``{0}``) finds by an index: ``id``, ``bare`` and ``content``."""
+    """JOIN clause: the same for a condition (``{0}``) that an index serves; gives ``id``, ``bare`` and ``content``."""
     message_tables: ClassVar[Mapping[str, str]]
-    """The tables in which that is, with a condition for what is there."""
+    """The tables of the messages, each with the condition for rows that a reader can see."""
     leads_to: ClassVar[str]
-    """Condition for a route that has an endpoint (``?``)."""
+    """Condition for a route that leads to an endpoint (``?``)."""
     held_table: ClassVar[str]
-    """The table of messages that the log does not hold."""
+    """The table of held messages."""
     held_ids: ClassVar[str]
-    """SELECT of their ids; a condition follows."""
+    """SELECT of the ids of held messages; a condition follows."""
     unnamed_routes: ClassVar[str]
-    """SELECT of (number, whether no message names it) of some routes, by number: above which one, how many."""
+    """SELECT of (number, whether no message names it) of routes, by number. Values: above which number, how many."""
     swept_routes: ClassVar[int]
-    """Routes that one look at them is at: an index lookup each, in each partition where there are some."""
+    """Routes checked in one step. Each takes an index look-up, in each partition if there are partitions."""
     newest_of_routes: ClassVar[str]
     """SELECT of (number, priority, endpoints, id of the newest message or null); the log begins at ``{first}``."""
     value_bytes: ClassVar[str]
-    """How many bytes the ``value`` of an entry of the property index has."""
+    """The length in bytes of ``value`` in an entry of the property index."""
     with_messages: ClassVar[str]
-    """What goes before a query that says ``message`` of all that there is (``name as (…)``), or nothing."""
+    """Precedes a query in which ``message`` is every message that a reader can see (``name as (…)``); may be empty."""
     named: ClassVar[str]
-    """SELECT of (route, endpoint): each endpoint that each route leads to."""
+    """SELECT of (route, endpoint) for every endpoint of every route."""
     by_priority: ClassVar[str]
-    """Whether an endpoint delivers by priority, of its column ``settings``."""
+    """Whether an endpoint delivers by priority, by its column ``settings``."""
     replay_cursor: ClassVar[str]
-    """The cursor of an endpoint's replay, of its column ``replay``."""
+    """The number of the cursor of an endpoint's replay, by its column ``replay``."""
     size_on_disk: ClassVar[str]
-    """Sums what messages take of the disk; nothing for none."""
+    """Sum of the disk space that messages take; null or 0 for no messages."""
     header_priority: ClassVar[str | None]
-    """What a message's header says, of its ``content`` and ``bare``; None where SQL cannot say."""
+    """The priority of a message's header, by ``content`` and ``bare``; None if SQL cannot tell."""
 
     @abstractmethod
     def ask(self, sql: str, *values: Any) -> list[Any]:
         """
-        Carry out one statement; its rows.
+        Execute one statement. Returns its rows.
 
         Args:
-            values: For its ``?``. A text may hold any character; a tuple of numbers is kept as the engine keeps one.
+            values: For its ``?``. A text may hold any character; a tuple of numbers is stored in the engine's own form.
         """
 
     @abstractmethod
     def each(self, sql: str, *values: Any) -> Iterator[Any]:
-        """The rows of a query, which may be many, one after the other."""
+        """The rows of a query, one after the other; for queries with many rows."""
 
     @abstractmethod
     def add(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Put rows into a table, which may be many; values are kept as ``ask`` keeps them."""
+        """Insert rows into a table; for many rows. Values are stored as by ``ask``."""
 
     @abstractmethod
     def numbers(self, stored: Any) -> tuple[int, ...]:
-        """A tuple of numbers, as it was found in a row."""
+        """The tuple of numbers in a stored column."""
 
     @abstractmethod
     def has(self, table: str) -> bool:
@@ -98,19 +98,19 @@ class ShortTables(ABC):
     @abstractmethod
     def move_messages(self, moved: Sequence[tuple[int, int]]) -> None:
         """
-        Put messages on other routes: (route, message id). Checksums are changed by as much, rather than made anew: one
-        that was wrong stays so.
+        Put messages on other routes: (route, message id). Each checksum is adjusted by the difference and not computed
+        again: a wrong checksum stays wrong.
         """
 
     @abstractmethod
     def let_go(self, which: str) -> None:
         """
-        One endpoint less needs the held messages for which a condition holds, now and after that: those that nobody
-        needs any more go.
+        Release the held messages that fulfil a condition, before and after the release: one endpoint less needs them,
+        and those that no endpoint needs any more are deleted.
         """
 
     def queued(self, endpoint: int) -> Iterator[QueuedMessage]:
-        """What is there of what was put on an endpoint, whether it is done with it or not, by id."""
+        """The stored messages on the routes of an endpoint, settled or not, in the order of ids."""
         rows = self.each(
             "select id, number, priority, length(content), bare, substr(content, 1, bare) "
             f"from (select number, priority from route where {self.leads_to}) as on_it "
@@ -120,8 +120,8 @@ class ShortTables(ABC):
         return (QueuedMessage(*row) for row in rows)
 
     def newcomers(self, counted_id: int) -> list[tuple[int, int, int]]:
-        """(id, route, bytes of content) of routed messages above an id, by id; no content is read."""
-        # The routes' index is of no use for it.
+        """(id, route, bytes of content) of messages on routes, by id, above ``counted_id``; reads no content."""
+        # The plus sign keeps SQLite from using the routes' index, which does not help here.
         return self.ask(
             f"select id, route, length(content) from {self.messages} "
             f"where id > {counted_id} and +route <> 0 order by id"
@@ -129,8 +129,8 @@ class ShortTables(ABC):
 
     def referred(self) -> list[tuple[int, int, int, int, bytes, int]]:
         """
-        (cursor, message, bytes of content, where the bare message begins, what is before that, failed deliveries) of
-        references whose messages are there, by cursor and message.
+        (cursor, message, bytes of content, offset of the bare message, content before that, failed deliveries) of
+        references whose messages exist, by cursor and message.
         """
         return self.ask(
             "select reference.cursor, id, length(content), bare, substr(content, 1, bare), coalesce(count, 0) "
@@ -140,8 +140,8 @@ class ShortTables(ABC):
 
     def retries_in_order(self) -> list[tuple[int, int, int, bytes]]:
         """
-        (cursor, message, where the bare message begins, what is before that) of what is to be tried again before what
-        is behind it.
+        (cursor, message, offset of the bare message, content before that) of messages that a consumer gave back and
+        that are to be delivered before later messages.
         """
         return self.ask(
             "select waiting.cursor, id, bare, substr(content, 1, bare) from (select * from delayed "
@@ -150,18 +150,18 @@ class ShortTables(ABC):
         )
 
     def routes(self) -> list[RouteDefinition]:
-        """All there are."""
+        """All routes."""
         return [
             RouteDefinition(number, self.numbers(endpoints), priority)
             for number, endpoints, priority in self.ask("select number, endpoints, priority from route")
         ]
 
     def add_route(self, route: RouteDefinition) -> None:
-        """Write a route that is not there."""
+        """Write a route, unless it is there."""
         self.ask(INSERT_ROUTE, route.number, route.priority, route.endpoints)
 
     def indexed_spans(self) -> list[IndexedSpan]:
-        """The spans of the property index, by their first ids."""
+        """The spans of the property index, in the order of their first ids."""
         return [
             IndexedSpan(*row)
             for row in self.ask(
@@ -170,7 +170,7 @@ class ShortTables(ABC):
         ]
 
     def update_spans(self, names: Sequence[str]) -> None:
-        """End the spans of properties not among ``names``, and begin those that are missing."""
+        """End the spans of properties that are not among ``names``, and begin spans for those that have none."""
         ((last_id,),) = self.ask(self.last_id)
         going_on = {span.name: span.number for span in self.indexed_spans() if span.end_id is None}
         for name, number in going_on.items():
@@ -190,4 +190,4 @@ KEPT: Final = """
     union all select message from endpoint join last_value on last_value.cursor = endpoint.cursor
     where endpoint.kind = 'last-value' and message >= ? and message < ?
 """
-"""Messages from one id on, below another, that endpoints need by no route and no reference, once for each of these."""
+"""Messages from one id on, below another, that endpoints need as delayed messages or values: once for each endpoint."""

@@ -1,8 +1,8 @@
 """
-Effects turned into statements: what the transactions of every engine have in common.
+Effects turned into statements: what the transactions of all engines share.
 
-An engine has statements of its own for what comes with every message: publications, moves of cursors, trimming. How
-endpoints, subscriptions, points, replays and the short rows of cursors are written is said here once.
+An engine has its own statements for what comes with every message: publications, cursor moves, trimming. Endpoints,
+subscriptions, points, replays and the short rows of cursors are written here, for all engines.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 LooksAtMessages: TypeAlias = (
     AddReferences | ReleaseDelayed | CancelDelayed | CountAttempts | TrimLog | EraseMessages | KeepValues
 )
-"""Effects that look at messages, or at what is held: what came before them is written first."""
+"""Effects that read messages or held messages: everything collected before them is written first."""
 
 
 class Before(NamedTuple):
     """What a writer knows of its store before a transaction."""
 
     garbage: Collection[DroppedCursor] = ()
-    """Cursors that were dropped and are still to be worked off."""
+    """Dropped cursors that are still to be cleaned up."""
     routes: Collection[int] = NOTHING_KNOWN
-    """Numbers of those that are known to be stored."""
+    """Numbers of routes that are known to be stored."""
     indexed: Sequence[IndexedSpan] = ()
-    """Spans of the index that go on; nothing is made of messages where there is none."""
+    """Spans of the property index that still grow; if there are none, messages are not indexed."""
     has_held: bool = True
-    """There may be messages that the log does not hold."""
+    """There may be held messages."""
 
 
 class StoreTransaction(ABC):
@@ -75,46 +75,46 @@ class StoreTransaction(ABC):
         self._indexed = before.indexed
         self._entries: list[IndexEntry] = []
         self._delayed: list[tuple[int, int, int, int, int]] = []
-        """(cursor, when to be delivered, message, bytes of content, ``delayed.retry``) of what waits from now on."""
+        """(cursor, due time, message, bytes of content, ``delayed.retry``) of messages that are delayed from now on."""
         self._ids: list[tuple[int, int, int, bytes]] = []
         """Rows of ``dedup``."""
         self._left_ids: dict[int, int] = {}
-        """Of endpoints' windows, up to which publication they are needed no more."""
+        """By endpoint, the last publication whose ids have left its deduplication window."""
         self._known_routes = before.routes
         self._garbage = list(before.garbage)
         self._dropped = {found.cursor for found in before.garbage}
         self.new_garbage: list[DroppedCursor] = []
-        """Cursors that were dropped."""
+        """Cursors that this transaction dropped."""
         self.new_routes: set[int] = set()
-        """Routes that are stored from now on."""
+        """Routes that this transaction stored."""
         self.has_held = before.has_held
-        """Rows were written, or may exist, that the log does not hold."""
+        """There are, or may be, held messages."""
 
     def apply(self, effects: Iterable[Effect]) -> None:
         """
         Raises:
-            UnicodeEncodeError: A text is no text.
+            UnicodeEncodeError: A text cannot be encoded.
         """
         for effect in effects:
-            # The two of the hot path first.
+            # The two effects of the hot path first.
             if isinstance(effect, Publication):
                 self._publish(effect)
             elif isinstance(effect, MoveCursor):
-                # What a dropped cursor leaves is worked off by what it was when it was dropped.
+                # Dropped cursors are cleaned up in the state in which they were dropped.
                 if effect.cursor not in self._dropped:
                     self._moves.add(effect)
             else:
                 self._define(effect)
 
     def _add_routes(self, routes: Iterable[RouteDefinition]) -> None:
-        """Write those that may not be there."""
+        """Write the routes that may not be stored yet."""
         for route in routes:
             if route.number not in self._known_routes and route.number not in self.new_routes:
                 self._execute(INSERT_ROUTE, route.number, route.priority, route.endpoints)
                 self.new_routes.add(route.number)
 
     def _add_delayed(self, publication: Publication) -> None:
-        """Take up that its messages wait for their time, where they do."""
+        """Collect the delays of its messages, if they have any."""
         if publication.delays is not None:
             cursors, due_ms = publication.delays
             self._delayed += [
@@ -124,7 +124,7 @@ class StoreTransaction(ABC):
             ]
 
     def _add_ids(self, publication: Publication) -> None:
-        """Take up what its publishers call its messages, where an endpoint wants none twice."""
+        """Collect its publishers' ids, if an endpoint rejects duplicates."""
         dedup = publication.dedup
         if dedup is not None:
             first = publication.rows[0]
@@ -166,7 +166,7 @@ class StoreTransaction(ABC):
                 if not (isinstance(effect, KeepValues) and effect.cursor in self._dropped):
                     self._change_messages(effect)
             case HoldBack(cursor, held_back, in_order):
-                # Of a cursor that is dropped nothing waits: as with its moves.
+                # As with moves: a dropped cursor gets no delayed messages.
                 if cursor not in self._dropped:
                     retry = RETRY_IN_ORDER if in_order else RETRY
                     self._delayed += [(cursor, *entry, retry) for entry in held_back]
@@ -214,7 +214,7 @@ class StoreTransaction(ABC):
                     "do update set position = excluded.position, time = excluded.time, made = excluded.made",
                     point.name, point.position, point.time_ms, point.made_ms,
                 )  # fmt: skip
-                # Were an id below it given out again, its message would be missed by a replay from the point.
+                # An id below the point must not be given out again: a replay from the point would miss its message.
                 self._raise_to("last_id", point.position - 1)
             case DeletePoint(name):
                 execute("delete from point where name = ?", name)
@@ -250,34 +250,34 @@ class StoreTransaction(ABC):
         ):  # fmt: skip
             self._execute(f"delete from {table} where {column} = ?", number)
 
-    # --- what an engine does of it ----------------------------------------------------------------------------------
+    # --- what an engine implements ----------------------------------------------------------------------------------
 
     @abstractmethod
     def _publish(self, publication: Publication) -> None:
-        """Take up messages."""
+        """Collect messages."""
 
     @abstractmethod
     def _flush(self) -> None:
-        """Write the messages and the moves of cursors that were taken up: what comes looks at them."""
+        """Write the collected messages and cursor moves, because the next effect reads them."""
 
     @abstractmethod
     def _execute(self, sql: str, *values: Any) -> object:
-        """One statement, as ``ShortTables.ask`` takes it; what it gives is not looked at."""
+        """One statement, as ``ShortTables.ask`` takes it; its result is ignored."""
 
     @abstractmethod
     def _change_messages(self, effect: LooksAtMessages) -> None:
-        """What came before is written."""
+        """Apply the effect. Everything before it is written."""
 
     @abstractmethod
     def _raise_to(self, name: str, value: int) -> None:
         """
-        The log's row says no less than this from now on: of ``next_number``, ``last_id`` (ids up to it are given out),
-        ``counted_id``, or ``archived_id``.
+        From now on, a column of the log's row is no less than ``value``: ``next_number``, ``last_id`` (ids up to it are
+        given out), ``counted_id`` or ``archived_id``.
         """
 
 
 def note_trimmed(tables: ShortTables, effect: TrimLog) -> None:
-    """What a trimming that was carried out changes beside messages: the index, the log's row, and marks of rules."""
+    """Update what a trim changes besides messages: the property index, the log's row, and marks of retention rules."""
     ask, greatest = tables.ask, tables.greatest
     whole_ms = effect.newest_ms + 1 if effect.newest_ms else 0
     if isinstance(effect, TrimTopics):
@@ -291,7 +291,7 @@ def note_trimmed(tables: ShortTables, effect: TrimLog) -> None:
             )  # fmt: skip
         return
     ask("delete from property_value where segment < ?", effect.stop >> SEGMENT_BITS)
-    # What rules took out below where the log begins now is missing for whoever asks for that time.
+    # A mark that the log's beginning has passed is deleted. Its ``whole_time`` raises the log's floor time instead.
     passed = ask("delete from retention where below <= ? returning whole_time", effect.stop)
     ask(
         f"update log set first_id = {greatest}(first_id, ?), size_bytes = size_bytes - ?, "

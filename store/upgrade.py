@@ -1,8 +1,8 @@
 """
-What the next start of this version would do to a store, found by looking at it and no more: the steps that bring the
-tables of an earlier version to this one's, with the rows that each of them goes through, and why it would be refused.
+What the next start of this version would do to a store, found by reading it only: the migrations from an earlier
+version's tables to this version's, with the rows that each migration goes through, and why a start would be refused.
 
-What is looked at may be in use by a gateway of an earlier version, whose tables are looked at as they are.
+The store may be in use by a gateway of an earlier version. Its tables are read as they are.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from store.errors import StoreError
 from store.tables import ShortTables
 
 FREE: Final = re.compile(r"create table |alter table \w+ (?:add column|alter column \w+ set storage) ")
-"""Statements that are as quick in a large table as in an empty one."""
+"""Statements that take no longer on a large table than on an empty one."""
 
 ROW_BY_ROW: Final = re.compile(r"(?:create (?:unique )?index \w+ on|update|delete from) (?P<table>\w+)\b")
-"""Those that go through all rows of a table."""
+"""Statements that go through all rows of a table."""
 
 
 class Step(NamedTuple):
-    """A step of the schema that a start would take."""
+    """A migration that a start would apply."""
 
     name: str
     rows: int
-    """That it reads or writes, at most."""
+    """Rows that it reads or writes, at most."""
 
 
 class SeenEndpoint(NamedTuple):
@@ -38,21 +38,21 @@ class SeenEndpoint(NamedTuple):
     kind: str
     settings: str
     messages: int
-    """On it, when its cursor was saved last."""
+    """Messages on it, when its cursor was last saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What is ahead of a store; of one that is not there, that it is made."""
+    """What a start would do to a store. If there is no store, a start creates it."""
 
     place: str
     schema: str | None = None
-    """The last step that it has taken; None where there is no store yet."""
+    """The last migration that was applied; None if there is no store yet."""
     steps: tuple[Step, ...] = ()
     refusal: str | None = None
-    """Why a start would not open it."""
+    """Why a start would not open the store."""
     is_backup: bool = False
-    """A start makes another log of it, see ``store.copies``."""
+    """A start gives the log a new generation, see ``store.copies``."""
     endpoints: tuple[SeenEndpoint, ...] = ()
     indexed: tuple[str, ...] = ()
     """Properties that messages are indexed by."""
@@ -66,12 +66,12 @@ def look_ahead(
     check_version: Callable[[], None],
 ) -> Ahead:
     """
-    What is ahead of a store; the caller's transaction shows one state of it, and cannot write.
+    What a start would do to a store. The caller's transaction shows one state of the store, and cannot write.
 
     Args:
-        applied: Steps that it has taken, in their order.
-        known: Those that this version knows, with their statements.
-        check_version: Raises ``StoreError`` where this version does not open it.
+        applied: Migrations that were applied, in their order.
+        known: Migrations that this version knows, with their statements.
+        check_version: Raises ``StoreError`` if this version does not open the store.
     """
     if not applied:
         return Ahead(place)
@@ -102,7 +102,7 @@ def look_ahead(
 
 
 def rows_of(tables: ShortTables, table: str) -> int:
-    """Rows of a table; 0 of one that is still to be made."""
+    """Rows of a table; 0 if the table does not exist yet."""
     if not tables.has(table):
         return 0
     ((count,),) = tables.ask(f"select count(*) from {table}")
@@ -112,7 +112,7 @@ def rows_of(tables: ShortTables, table: str) -> int:
 def steps_ahead(
     applied: Sequence[str], known: Mapping[str, Sequence[str]], rows: Callable[[str], int]
 ) -> list[Step]:
-    """Those that were not taken yet, in their order; ``rows`` counts a table."""
+    """The migrations that were not applied yet, in their order; ``rows`` counts the rows of a table."""
     return [
         Step(name, sum(rows_gone_through(statement, rows) for statement in statements))
         for name, statements in known.items()
@@ -122,10 +122,10 @@ def steps_ahead(
 
 def rows_gone_through(statement: str, rows: Callable[[str], int]) -> int:
     """
-    How many rows a statement of a step reads or writes at most.
+    How many rows a statement of a migration reads or writes at most.
 
     Raises:
-        ValueError: It is of a kind that nobody has said that of yet.
+        ValueError: Nobody has said yet how many rows such a statement goes through.
     """
     words = " ".join(statement.split())
     if FREE.match(words):

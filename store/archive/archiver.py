@@ -1,10 +1,10 @@
 """
-From the log to the archive: files of the ids that are not in it yet, in order, once or on and on.
+From the log to the archive: files with the ids that are not archived yet, in order, once or continuously.
 
-A file is written beside its name, synced, linked, and only then committed to the table; only then is the gateway told
-that so much may be trimmed. A crash between any two of these steps leaves a file that no commit names, which a vacuum
-removes, or a gateway that knows too little, which the next run tells. Any number of archivers may work on one archive:
-whoever commits second is refused, and goes on behind what the first one committed.
+A file is written under a temporary name, synced, linked to its name, and only then committed to the table. Only after
+that, the gateway is told that it may trim so far. A crash between two of these steps leaves a file that no commit
+names, which a vacuum removes, or a gateway that was not told, which the next run does. Any number of archivers may work
+on one archive: if two commit, the second is refused, and continues after what the first committed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from store.archive.storage import ArchiveStorage
 from store.archive.table import ArchiveTable, CommitConflict, Segment
 
 LOOK_SECONDS = 0.2  # between two looks at the end of the log
-RETRY_SECONDS = 2.0  # after the gateway was away
+RETRY_SECONDS = 2.0  # after the gateway was unavailable
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    When a segment ends: at so many rows, at so many bytes of messages, or when its oldest message has waited
-    so long (following only).
+    A segment ends at this many rows, at this many bytes of messages, or (following only) when its oldest message has
+    waited for this long.
     """
 
     rows: int = 100_000
@@ -43,8 +43,8 @@ class Archiver:
     """
     Archives a log to a storage.
 
-    ``told`` is called with the last archived id and the generation after each segment is durable, and at the start;
-    it may raise LogError. ``progress`` gets each new segment and the last id of the log; ``warned`` sentences.
+    ``told`` is called at the start, and after each segment is durable, with the last archived id and the generation. It
+    may raise LogError. ``progress`` gets each new segment and the last id of the log; ``warned`` gets sentences.
     """
 
     log: ArchivableLog
@@ -64,10 +64,10 @@ class Archiver:
 
     def run(self, *, follow: bool = False) -> None:
         """
-        Archive all there is, and with ``follow`` what comes, until ``stop``.
+        Archive everything there is, and with ``follow`` what comes, until ``stopped`` is set.
 
         Raises:
-            LogError: It failed; while following, only for what another try cannot mend.
+            LogError: It failed; while following, only if another try cannot help.
         """
         watch = self.log.watch()
         try:
@@ -106,7 +106,7 @@ class Archiver:
                 continue
             except LogUnavailable as error:
                 if not (follow and has_begun):
-                    raise  # a wrong place or user, rather than a gateway that restarts
+                    raise  # a wrong place or user, and not a gateway that restarts
                 self.warned(error.sentence)
                 watch.close()
                 self.stopped.wait(RETRY_SECONDS)
@@ -114,9 +114,9 @@ class Archiver:
             is_new = False
 
     def _check(self, extent: IdRange, archived: int) -> None:
-        """``archived`` is what there was before the log was asked: another archiver may be ahead of that."""
+        """``archived`` was read before the log was: another archiver may be ahead of it."""
         assert extent.generation is not None
-        # Before anything is read of the log: an erasure that finds no table has nobody to stop.
+        # Before anything of the log is read: an erasure that finds no table has no archiver to stop.
         self.table.create(extent.generation, SCHEMA)
         if archived > extent.last:
             raise DataLoss(
@@ -140,9 +140,9 @@ class Archiver:
 
     def _archive(self, ids: IdRange, follow: bool) -> bool:
         """
-        Write segments until the range is done or a stop is wanted; whether there were any rows.
+        Write segments until the range is finished or a stop is requested. Returns whether there were any rows.
 
-        Following, a read that breaks off is one for the next look, which tells whether anything is lost.
+        While following, a read that breaks off is left to the next look, which tells whether anything is lost.
         """
         try:
             return self._write_all(ids)
@@ -175,7 +175,7 @@ class Archiver:
         return found
 
     def _write(self, batches: Iterator[pa.RecordBatch], first: int, ids: IdRange) -> Segment | None:
-        """One file of what comes next, published but not committed; None when no rows are left."""
+        """Publish one file with the next rows, without a commit; None if no rows are left."""
         ahead = self._next_batch(batches)
         if ahead is None:
             return None
@@ -201,17 +201,17 @@ class Archiver:
         return ahead if ahead is not None else next((batch for batch in batches if batch.num_rows), None)
 
     def _batches(self, ids: IdRange) -> Iterator[pa.RecordBatch]:
-        """All columns and the envelopes of a range of the log."""
+        """A range of the log, with all columns and envelopes."""
         for batch, messages in self.log.with_messages(ids):
             yield with_envelopes(batch, messages)
 
     def _tell(self) -> None:
-        """Tell the gateway what is archived; if it cannot be told, archiving goes on and trimming waits."""
+        """Tell the gateway what is archived. If it cannot be told, archiving continues and trimming waits."""
         state = self.table.state
         if self.told is None or state.generation is None or not state.segments:
             self._untold = False
             return
-        self.table.sync()  # whoever committed it may have been killed before that
+        self.table.sync()  # the writer of the last commit may have been killed before its sync
         try:
             self.told(state.last, state.generation)
             self._untold = False

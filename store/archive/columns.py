@@ -1,7 +1,7 @@
 """
 A logged message as a row of a table: the columns, which an archive's files and Spark's DataFrames share.
 
-Types are spelled as Spark SQL spells them; ``arrow_schema`` says what Arrow makes of them.
+Types are written as in Spark SQL; ``arrow_schema`` gives the Arrow types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 Columns: TypeAlias = "Sequence[tuple[str, str]]"
-"""Chosen columns in their order: our name of each one, and the name the user gave it."""
+"""Chosen columns in their order: our name of each column, and the name that the user gave it."""
 
 COLUMNS: Final[dict[str, str]] = {
     "offset": "bigint",  # the broker's integer for the message: log position and total order
@@ -57,7 +57,7 @@ def arrow_schema(columns: Columns) -> pa.Schema:
 
 
 def matching(topics: Any, matches: Callable[[str], bool]) -> Any:
-    """Which of the topics in an Arrow array are wanted, as another one; each topic is looked at once."""
+    """Which of the topics in an Arrow array match, as an Arrow array; each distinct topic is matched once."""
     found = topics.dictionary_encode()
     wanted = pa.array([matches(topic or "") for topic in found.dictionary.to_pylist()], pa.bool_())
     return wanted.take(found.indices)

@@ -1,10 +1,10 @@
 """
-Messages whose content is no more: the rows of an archive that stand in their place, and what is begun of it.
+Erased messages: the rows of an archive that replace them, and the erasures that are in progress.
 
-The log's store is another place than the archive, and one of the two has to be first. So an erasure is a small file
-``_erased/….begun`` before the store's commit; after it the archive's files are written anew without the contents, and
-that file goes last. One that is found by a gateway that starts tells what the last one was at when it ended: it carries
-that out, once more where the store or the archive had it already.
+The store and the archive are in different places, and one of them has to be first. So an erasure first writes a small
+file ``_erased/….begun``, then the store commits, then the archive's files are rewritten without the contents, and at
+last the small file is deleted. If a gateway finds such a file when it starts, the last gateway ended during that
+erasure. It carries the erasure out, again if the store or the archive has done its part already.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEPT: Final = frozenset({"offset", "enqueuedTime", "topic", "partition", "replay
 """Columns that stay as they are."""
 
 OF_HEADER: Final = frozenset({"durable", "priority", "ttl"})
-"""System properties that stay: they are the header's."""
+"""System properties that stay, because they are of the header."""
 
 
 class Erasure(NamedTuple):
@@ -42,18 +42,18 @@ class Erasure(NamedTuple):
 
 
 class ErasedList(NamedTuple):
-    """One erasure, as a file has it, in ``_erased/`` of the archive."""
+    """One erasure in progress, as its file in ``_erased/`` of the archive has it."""
 
     name: str
-    """Of the file, without its ending."""
+    """The file's name, without its ending."""
     generation: int
-    """Of the log."""
+    """The log's."""
     erasure: Erasure
     ids: Sequence[int]
-    """Rising."""
+    """In rising order."""
 
     def encoded(self) -> bytes:
-        """The file."""
+        """The file's content."""
         entry = {
             "format": FORMAT,
             "generation": self.generation,
@@ -65,17 +65,17 @@ class ErasedList(NamedTuple):
 
 
 class Erasures:
-    """What is begun at one place, and has not ended."""
+    """The erasures in progress at one place."""
 
     def __init__(self, storage: ArchiveStorage) -> None:
         self._storage = storage
 
     def begin(self, ids: Collection[int], erasure: Erasure, generation: int) -> ErasedList:
         """
-        These are about to be erased; returns when it is durable that they are.
+        Record that these messages are about to be erased. Returns when the record is durable.
 
         Raises:
-            ArchiveError: It cannot be written.
+            ArchiveError: The record cannot be written.
         """
         begun = ErasedList(f"{erasure.time_ms:020}-{secrets.token_hex(8)}", generation, erasure, sorted(ids))
         self._storage.put(f"{FOLDER}/{begun.name}{BEGUN}", begun.encoded())
@@ -83,16 +83,16 @@ class Erasures:
 
     def end(self, name: str) -> None:
         """
-        They are erased, or are not to be.
+        Delete the record: the messages are erased, or are not to be.
 
         Raises:
-            ArchiveError: It cannot be written; it is begun still.
+            ArchiveError: It cannot be deleted; the erasure is still begun.
         """
         self._storage.remove(f"{FOLDER}/{name}{BEGUN}")
 
     def begun(self, ending: str = BEGUN) -> list[ErasedList]:
         """
-        What was begun, and did not end; the oldest first.
+        Erasures that were begun and have not ended, oldest first.
 
         Raises:
             ArchiveError: It cannot be read.
@@ -107,7 +107,7 @@ class Erasures:
 
 
 def blanked(batch: pa.RecordBatch, erased: Mapping[int, Erasure]) -> pa.RecordBatch:
-    """Rows with all columns; in the place of what is erased is what it is now."""
+    """A batch with all columns, in which the rows of erased messages are replaced."""
     places = [place for place, i in enumerate(batch.column("offset").to_pylist()) if i in erased]
     if not places:
         return batch
@@ -118,7 +118,7 @@ def blanked(batch: pa.RecordBatch, erased: Mapping[int, Erasure]) -> pa.RecordBa
 
 
 def _with(column: Any, places: Sequence[int], values: Any) -> Any:
-    """A column with other values in some places (rising)."""
+    """A column with other values in some places (in rising order)."""
     pieces = []
     start = 0
     for at, place in enumerate(places):
@@ -128,7 +128,7 @@ def _with(column: Any, places: Sequence[int], values: Any) -> Any:
 
 
 def _blank(row: dict[str, Any], of: Mapping[int, Erasure]) -> dict[str, Any]:
-    """What a row is once its message is erased: as the data source has the marker."""
+    """The row of an erased message, with the columns that the data source makes of its marker."""
     erasure = of[row["offset"]]
     envelope, at = row["envelope"], row["bodyAt"]
     content = envelope if at is None else envelope[:at] + row["body"] + envelope[at:]

@@ -1,8 +1,8 @@
 """
-What reading a replay log or its archive from outside the gateway raises on purpose.
+Errors that are raised on purpose when a replay log or its archive is read from outside the gateway.
 
-Spark keeps only the text of an exception that crosses from a Python worker to the driver, so each message starts with
-a stable code in brackets and is one sentence a person can act on. ``LogError.code`` is that code.
+Spark keeps only the text of an exception that crosses from a Python worker to the driver. So each message starts with a
+stable code in brackets, and is one sentence that a person can act on. ``LogError.code`` is the code.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ class LogError(Exception):
     Base of these errors.
 
     Attributes:
-        code: Stable; it stands at the head of the text.
-        sentence: The text without it.
+        code: Stable; the text begins with it.
+        sentence: The text without the code.
     """
 
     code = "REWIND_ERROR"
@@ -24,22 +24,22 @@ class LogError(Exception):
         self.sentence = sentence
 
     def __reduce__(self) -> tuple[type[LogError], tuple[str]]:
-        """Pickle by the bare sentence, so that the code is not put in front twice."""
+        """Pickle by the sentence without the code, so that the code is not put in front twice."""
         return type(self), (self.sentence,)
 
 
 class LogUnavailable(LogError):
-    """The log cannot be read now; with the same question it may be later."""
+    """The log cannot be read now. The same request may succeed later."""
 
 
 class ConnectionFailed(LogUnavailable):
-    """A broker could not be reached, did not speak AMQP 1.0, refused the login, or went away; a place is not there."""
+    """A broker cannot be reached, does not speak AMQP 1.0, refuses the login, or goes away; or a place is missing."""
 
     code = "REWIND_CONNECTION"
 
 
 class DataLoss(LogError):
-    """A range of the log could not be read whole: what was delivered is not all there should have been."""
+    """A range of the log could not be read completely: messages are missing from what was delivered."""
 
     code = "REWIND_DATA_LOSS"
 

@@ -1,11 +1,11 @@
 """
-What is done to an archive beside adding to it: compaction makes of many small files one for each day (UTC), by the time
-of their first message; an erasure writes files anew without the contents; a vacuum removes what no commit names any
-more; and an archive of the old form becomes a table.
+Maintenance of an archive. Compaction turns many small files into one for each day (UTC), by the time of their first
+messages. An erasure rewrites files without the erased contents. A vacuum removes files that no commit names any more.
+An archive of the old form becomes a table.
 
-The new files are durable before one commit puts them in the place of the old ones, so that a reader finds each id once
-at any moment, whatever ends in between. A compaction leaves the old files to a vacuum, for those who read an earlier
-commit. An erasure removes every file that may have the contents itself: then no commit has them, earlier ones neither.
+New files are durable before one commit replaces the old files by them. So at any moment a reader finds each id exactly
+once, whatever process ends in between. A compaction leaves the old files to a vacuum, for readers of an earlier commit.
+An erasure itself removes every file that may have the contents: then no commit has them, not even an earlier one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from store.archive.table import OLD_FORM, ArchiveTable, CommitConflict, Segment,
 
 DAY_MS: Final = 86_400_000
 MOST_BYTES: Final = 256 << 20
-"""Of a file: a day of heavy traffic becomes several, so that readers can share it, and erasing takes seconds."""
+"""The largest file: a day of heavy traffic becomes several, so that readers can share it, and erasing takes seconds."""
 
 SMALL_BYTES: Final = MOST_BYTES // 2
-"""A file this large is not written anew to be put together with others."""
+"""A file of this size or more is not rewritten to be joined with others."""
 
 OLD_LIST: Final = ".json"
 
@@ -45,12 +45,12 @@ def compact(
     now_ms: int | None = None,
 ) -> State:
     """
-    Compact every day that is over, or with ``is_all`` today, too. Safe beside archivers and other compactions.
+    Compact every day that has ended, or with ``is_all`` today, too. Safe while archivers and other compactions run.
 
-    ``progress`` gets each new file and how many it replaced.
+    ``progress`` gets each new file, and the number of files that it replaced.
 
     Raises:
-        ArchiveError: The archive cannot be read or written, or is not whole.
+        ArchiveError: The archive cannot be read or written, or is not complete.
     """
     table = ArchiveTable(storage)
     today = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) // DAY_MS
@@ -66,16 +66,16 @@ def compact(
                         progress(new, len(group))
             return table.state
         except CommitConflict:
-            continue  # an erasure or another compaction was first: what is left to do is another thing now
+            continue  # an erasure or another compaction was first: look again what is left to do
 
 
 def erase(storage: ArchiveStorage, erased: Mapping[int, Erasure]) -> None:
     """
-    Write every file anew that has the content of one of these messages; returns when none is left that has it, and
-    no archiver can commit it any more that read it before.
+    Rewrite every file that has the content of one of these messages. Returns when no file has it any more, and no
+    archiver can commit it that read the log before.
 
     Raises:
-        ArchiveError: The archive cannot be read or written, or is not whole.
+        ArchiveError: The archive cannot be read or written, or is not complete.
     """
     table = ArchiveTable(storage)
     while True:
@@ -83,8 +83,8 @@ def erase(storage: ArchiveStorage, erased: Mapping[int, Erasure]) -> None:
         if table.is_missing():
             return
         named = {segment.file for segment in state.segments}
-        # Of writers that were killed, and of earlier commits. What is added to it from now on is an archiver's, who is
-        # refused, or a compaction's, which is refused, too, or was begun after the commit.
+        # Files of killed writers, and of earlier commits. A file that appears later is of an archiver, which will be
+        # refused, or of a compaction, which will be refused, too, or began after the commit.
         gone = [name for name in storage.names() if name.endswith(".parquet") and name not in named]
         old = [one for one in state.segments if any(one.low <= i <= one.high for i in erased)]
         new = [_written(storage, [one], erased) for one in old]
@@ -101,11 +101,11 @@ def erase(storage: ArchiveStorage, erased: Mapping[int, Erasure]) -> None:
 
 def convert(storage: ArchiveStorage) -> State:
     """
-    Make an archive of the old form a table, in one commit, without writing files anew; content that was erased is
-    taken out of them, if that was not done. It may be run again after it was interrupted.
+    Turn an archive of the old form into a table, in one commit, without rewriting files. Erased content that is still
+    in the files is removed then. It may be run again after an interruption.
 
     Raises:
-        ArchiveError: It is not whole, or no archive of the old form.
+        ArchiveError: The archive is not complete, or is not of the old form.
     """
     entries = [name for name in storage.names(OLD_FORM) if name.endswith(".json")]
     table = ArchiveTable(storage, is_converting=True)
@@ -136,7 +136,7 @@ def convert(storage: ArchiveStorage) -> State:
 def _exchange(
     storage: ArchiveStorage, table: ArchiveTable, new: list[Segment], old: list[Segment], *, is_erasing: bool
 ) -> None:
-    """In one commit; files that it refuses are removed."""
+    """Replace files in one commit. If the commit is refused, the new files are removed."""
     try:
         table.exchange(new, old, is_erasing=is_erasing)
     except CommitConflict:
@@ -146,7 +146,7 @@ def _exchange(
 
 
 def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """Neighbours that make one file: two or more, without a gap in their ids, up to the bound of bytes."""
+    """Neighbours that become one file: two or more, without a gap in their ids, up to the largest size."""
     group: list[Segment] = []
     size = 0
     for segment in segments:
@@ -164,10 +164,10 @@ def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
 
 def _written(storage: ArchiveStorage, group: list[Segment], erased: Mapping[int, Erasure]) -> Segment:
     """
-    One published file with the rows of all, counted: what is short is not put in their place.
+    Publish one file with the rows of all these files. It is not used if the number of rows is wrong.
 
     Raises:
-        ArchiveError: One cannot be read, or has other rows than it should have.
+        ArchiveError: A file cannot be read, or has other rows than it should have.
     """
 
     def fill(writer: SegmentWriter) -> int:
@@ -195,7 +195,7 @@ def _written(storage: ArchiveStorage, group: list[Segment], erased: Mapping[int,
 
 def _old_files(storage: ArchiveStorage, entries: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
     """
-    The log's generation, and what the entries of the old form say of each file that belongs to the archive.
+    The log's generation, and the entry of the old form for each file that belongs to the archive.
 
     Raises:
         ArchiveError: An entry is missing or damaged.
@@ -223,7 +223,7 @@ def _old_files(storage: ArchiveStorage, entries: Sequence[str]) -> tuple[int, li
 
 
 def _segment_of(storage: ArchiveStorage, said: Mapping[str, Any]) -> Segment:
-    """A file of the old form, with the ids that are in it."""
+    """A file of the old form, with the ids of its first and last message."""
     with storage.open(said["file"]) as source:
         ids = pq.ParquetFile(source).read(columns=["offset"]).column("offset")
         size = source.size()

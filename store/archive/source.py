@@ -1,6 +1,5 @@
 """
-The replay log that is archived, as the archiver asks it: a gateway over AMQP, or a gateway's file; and ranges of its
-ids.
+The replay log as the archiver reads it, from a gateway over AMQP or from a gateway's file; and ranges of ids.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ import pyarrow as pa
 @dataclass(frozen=True, slots=True)
 class IdRange:
     """
-    Ids ``first`` to ``last``, both included, of one generation of the log. Empty when last < first.
+    Ids ``first`` to ``last``, both included, of one generation of the log. Empty if last < first.
 
-    A range names ids, not messages: a topic pattern, or a message that was never logged, leaves gaps.
+    A range names ids, not messages: ids of messages that do not match a topic pattern, or were never logged, are gaps.
     """
 
     first: int
     last: int
     generation: int | None
     taken_below: tuple[int, ...] = ()
-    """For each rule of retention that took messages out between others by the time of this: below which id it did."""
+    """For each retention rule that had removed messages from the log when this was made: the id below which it had."""
 
     def lost_since(self, taken_below: Sequence[int]) -> bool:
         """
-        Whether rules of retention took messages out of these ids since.
+        Whether retention rules have removed messages with these ids since.
 
         Args:
-            taken_below: The same as ``taken_below`` now. What a rule took out before the log's beginning may be left
-                out of either, as long as the log reaches down to ``first``.
+            taken_below: The present values of ``taken_below``. Either list may lack rules that removed messages before
+                the log's beginning only, as long as the log reaches down to ``first``.
         """
-        # Each only ever grows: their sum is the same where none has.
+        # Each value only grows: the sum stays the same if none has grown.
         return self._taken(taken_below) > self._taken(self.taken_below)
 
     def _taken(self, taken_below: Sequence[int]) -> int:
@@ -50,31 +49,31 @@ class IdRange:
 
 
 class LogWatch(Protocol):
-    """Tells again and again where a log stands; for one thread. It keeps a connection open between two questions."""
+    """Tells again and again which ids a log has; for one thread. Keeps a connection open between two questions."""
 
     def extent(self) -> IdRange:
         """
-        The ids the log holds; last < first when there are none.
+        The ids that the log holds; last < first if there are none.
 
         Raises:
-            LogUnavailable: It is unavailable, also after one new try.
+            LogUnavailable: The log is unavailable, also at a second try.
         """
 
     def close(self) -> None:
-        """Let go of connection or file; the next question opens them anew."""
+        """Close the connection or the file; the next question opens it again."""
 
 
 class ArchivableLog(Protocol):
-    """A log whose messages can be had as they are stored or delivered, bit for bit."""
+    """A log whose messages can be read bit for bit as they are stored or delivered."""
 
     def watch(self) -> LogWatch:
-        """Begin to ask where it stands."""
+        """Start to watch which ids the log has."""
 
     def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
         """
-        The logged messages of a range in order: all columns, and each one's bytes.
+        The logged messages of a range in order: batches with all columns, and the bytes of each message.
 
         Raises:
             DataLoss: The log no longer holds the range.
-            LogUnavailable: It went away.
+            LogUnavailable: The log became unavailable.
         """

@@ -1,9 +1,9 @@
 """
-Where an archive's files lie: a folder of this host, or any place that pyarrow's file systems take as a URI. The table's
-log is written by ``deltalake``, which is given the same place in its own words.
+Where an archive's files are stored: a folder of this host, or a URI of any file system that pyarrow has. The table's
+log is written by ``deltalake``, which gets the same place in its own notation.
 
-Invariant: a file is seen under its name whole or not at all, and once ``publish`` or ``put`` has returned, it survives
-a power cut (on a store: as far as the store promises).
+Invariant: under its name, a file exists completely or not at all. Once ``publish`` or ``put`` has returned, it survives
+a power cut (on an object store: as far as the store promises that).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _OPTIONS: Final = {
 
 
 def no_step(_name: str) -> None:
-    """Nothing is done between two steps; tests end the process there."""
+    """Does nothing between two steps; tests end the process there."""
 
 
 def storage_at(where: str, step: Step = no_step) -> ArchiveStorage:
     """
-    The place that a folder's name or a URI means.
+    The storage for a folder's name or a URI.
 
     Raises:
-        ConnectionFailed: It is none that pyarrow knows.
+        ConnectionFailed: pyarrow does not know such a place.
     """
     if "://" not in where:
         return FolderStorage(Path(where), step)
@@ -58,13 +58,13 @@ def storage_at(where: str, step: Step = no_step) -> ArchiveStorage:
 
 class ArchiveStorage:
     """
-    A folder of files by name, behind one of pyarrow's file systems, such as ``s3://bucket/folder``. Names may have one
+    A folder of files by name, in one of pyarrow's file systems, such as ``s3://bucket/folder``. A name may contain one
     ``/``.
 
     Attributes:
-        where: As a person named it.
-        uri: As ``deltalake`` takes it, with ``options``.
-        step: Is called between the steps of making something durable.
+        where: The place as a person wrote it.
+        uri: The place as ``deltalake`` takes it, with ``options``.
+        step: Called between the steps of making something durable.
     """
 
     def __init__(self, where: str, system: fs.FileSystem, path: str, step: Step = no_step) -> None:
@@ -76,13 +76,13 @@ class ArchiveStorage:
 
     def publish(self, write: Callable[[Any], None], named: Callable[[Any], str]) -> tuple[str, int]:
         """
-        Make a file of what ``write`` puts into the stream it is given.
+        Create a file with what ``write`` writes into a stream.
 
         Args:
-            named: Tells the name, by what was written, as a stream that is read.
+            named: Returns the file's name; its argument is a stream to read what was written.
 
         Returns:
-            Its name, and its size in bytes.
+            The file's name, and its size in bytes.
         """
         with self._told(), tempfile.TemporaryFile() as file:
             write(file)
@@ -95,15 +95,15 @@ class ArchiveStorage:
         return name, size
 
     def put(self, name: str, content: bytes) -> None:
-        """Make a small file; one of that name is replaced."""
+        """Create a small file; replace a file of that name."""
         with self._told(), self._system.open_output_stream(self._at(name)) as stream:
             stream.write(content)
 
     def sync_commits(self, first: int, last: int) -> None:
-        """Return when some of the table's commits survive a power cut; a store has seen to it already."""
+        """Return when these commits of the table survive a power cut. Object stores have already seen to that."""
 
     def read(self, name: str) -> bytes | None:
-        """A whole small file, or None when there is none."""
+        """A small file's content; None if there is no such file."""
         try:
             with self._told(), self._system.open_input_stream(self._at(name)) as file:
                 return bytes(file.read())
@@ -112,22 +112,22 @@ class ArchiveStorage:
 
     def open(self, name: str) -> Any:
         """
-        A file for random access, as pyarrow takes it.
+        Open a file for random access, as pyarrow takes it.
 
         Raises:
-            FileNotFoundError: There is none of that name.
+            FileNotFoundError: There is no such file.
         """
         return self._system.open_input_file(self._at(name))
 
     def names(self, folder: str = "") -> list[str]:
-        """The names of the files in it, sorted, without the folder's."""
+        """The names of the files in a folder, sorted, without the folder's name."""
         with self._told():
             selector = fs.FileSelector(self._at(folder).rstrip("/"), allow_not_found=True)
             found = self._system.get_file_info(selector)
         return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
     def remove(self, name: str) -> None:
-        """Let a file go; one that is gone is no error."""
+        """Delete a file; it is no error if there is none."""
         with suppress(FileNotFoundError), self._told():
             self._system.delete_file(self._at(name))
 
@@ -145,7 +145,7 @@ class ArchiveStorage:
 
 
 class FolderStorage(ArchiveStorage):
-    """A folder of this host, where what is written has to be synced."""
+    """A folder of this host. Everything written here has to be synced."""
 
     def __init__(self, folder: Path, step: Step = no_step) -> None:
         super().__init__(str(folder), fs.LocalFileSystem(), str(folder.absolute()), step)
@@ -180,7 +180,7 @@ class FolderStorage(ArchiveStorage):
     def sync_commits(self, first: int, last: int) -> None:
         with self._told():
             for number in range(first, last + 1):
-                # An old commit that a checkpoint replaced may be gone.
+                # A checkpoint may have replaced an old commit, which is then deleted.
                 with (
                     suppress(FileNotFoundError),
                     open(self._folder / LOG / f"{number:020}.json", "rb") as file,
@@ -191,7 +191,7 @@ class FolderStorage(ArchiveStorage):
 
 
 def _for_table(where: str) -> tuple[str, dict[str, str] | None]:
-    """A URI of pyarrow's in the words of ``deltalake``, which takes from the environment what is not said here."""
+    """A URI of pyarrow's in ``deltalake``'s notation. ``deltalake`` takes all else from the environment."""
     parts = urlsplit(where)
     if not parts.scheme:
         return str(Path(where).absolute()), None
@@ -205,7 +205,7 @@ def _for_table(where: str) -> tuple[str, dict[str, str] | None]:
         options["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
         options["AWS_ALLOW_HTTP"] = str(scheme == "http").lower()
     if parts.scheme == "s3":
-        options["AWS_CONDITIONAL_PUT"] = "etag"  # what gives the number of a commit to one writer only
+        options["AWS_CONDITIONAL_PUT"] = "etag"  # gives each commit number to one writer only
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")), options
 
 

@@ -1,17 +1,17 @@
 """
-What an archive is: a Delta table, whose files are ``store.archive.segments`` and whose log says which of them belong.
+What an archive is: a Delta table. Its files are ``store.archive.segments``, and its log says which files belong to it.
 
-A commit of the table's log is one atomic step, however many files it adds and takes out, and its number belongs to one
-writer, in a folder and in a bucket. Two transaction identifiers of the format decide between writers that began from
-the same state: all that is archived carries ``rewind:GENERATION`` with the last id, whatever replaces files carries
-``rewind-rewrite:GENERATION`` with a number. Of two commits with the same identifier the later is refused, and its
-writer looks again. An erasure carries both, so that no archiver commits what it read of the log before; and
-``rewind-erase:GENERATION``, by which an archiver that has meanwhile looked at the table sees that there was one.
+A commit to the table's log is one atomic step, however many files it adds and removes, and its number belongs to one
+writer, in a folder and in a bucket. Two of the format's transaction identifiers decide between writers that began from
+the same state. Every commit that archives carries ``rewind:GENERATION`` with the last id; every commit that replaces
+files carries ``rewind-rewrite:GENERATION`` with a number. Of two commits with the same identifier the later is refused,
+and its writer looks again. An erasure carries both, so that no archiver commits what it read of the log before. It also
+carries ``rewind-erase:GENERATION``, by which an archiver that has looked at the table meanwhile sees that there was an
+erasure.
 
-Two properties of the table are the gateway's: ``rewind.generation``, the log's; and ``rewind.missing``, ranges of ids
-that the log had lost before they were archived. Every other id up to the last one is archived, or was never logged.
-
-Source: the Delta transaction protocol (delta-io/delta, PROTOCOL.md), sections "Add File and Remove File" and
+Two properties of the table are the gateway's: ``rewind.generation`` is the log's generation; ``rewind.missing`` has the
+ranges of ids that the log had lost before they were archived. Every other id up to the last one is archived, or was
+never logged.
 "Transaction Identifiers".
 """
 
@@ -37,7 +37,7 @@ from store.archive.storage import ArchiveStorage
 GENERATION: Final = "rewind.generation"
 MISSING: Final = "rewind.missing"
 OLD_FORM: Final = "_manifest"
-"""The folder of an archive that is no Delta table yet."""
+"""A folder that only an archive of the old form has, which is no Delta table yet."""
 _SETTINGS: Final = {"delta.dataSkippingStatsColumns": "offset,enqueuedTime"}
 _OF_FILES: Final = [
     "path",
@@ -49,13 +49,13 @@ _OF_FILES: Final = [
     "max.enqueuedTime",
 ]
 UNSYNCED: Final = 200
-"""Commits of writers that were killed before they had synced them: more than they make at once."""
+"""Commits that killed writers may have left without a sync: more than writers leave in practice."""
 
-_TRIES: Final = 20  # of a commit, each behind those of others that it does not conflict with
+_TRIES: Final = 20  # of a commit, each after commits of others that do not conflict with it
 
 
 class CommitConflict(ArchiveError):
-    """Another writer was first: what was to be committed was made of a state that is no longer the newest."""
+    """Another writer was first: the commit was based on a state that is no longer the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class Segment:
     @property
     def footer(self) -> int | None:
         """
-        CRC-32 of the file's footer, which its name has: what says where all else is, and has no checksum of its own.
-        None of a file that another program wrote, as when it optimized the table.
+        CRC-32 of the file's footer, from the file's name: the footer says where everything else is, and has no checksum
+        of its own. None for a file of another program, which has optimized the table, for instance.
         """
         parts = self.file.removesuffix(".parquet").split("-")
         try:
@@ -88,34 +88,34 @@ class Segment:
 
 
 def segment_name(first: int, footer: int, token: str) -> str:
-    """The name of a file: names sort as ids do, and none is used twice."""
+    """The name of a file. Names sort in the order of ids, and no name is used twice."""
     return f"{first:020}-{footer:08x}-{token}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The archive as of one commit. Without segments nothing is in it yet."""
+    """The archive as of one commit. Without segments it is empty."""
 
     version: int = -1
     generation: int | None = None
     segments: tuple[Segment, ...] = ()
     missing: tuple[tuple[int, int], ...] = ()
-    """Ranges of ids, both ends included, rising."""
+    """Ranges of ids, both ends included, in rising order."""
     erasures: int = 0
-    """How many there were."""
+    """How many erasures there were."""
 
     @property
     def first(self) -> int:
-        """The first id, 1 when there is none."""
+        """The first id; 1 if there is none."""
         return self.segments[0].first if self.segments else 1
 
     @property
     def last(self) -> int:
-        """The last id, 0 when there is none."""
+        """The last id; 0 if there is none."""
         return self.segments[-1].last if self.segments else 0
 
     def at(self, message_id: int) -> Segment | None:
-        """The file that has an id, or would, had it been logged."""
+        """The file that contains an id, or would contain it if it had been logged."""
         place = bisect_right(self.segments, message_id, key=lambda segment: segment.first) - 1
         found = self.segments[place] if place >= 0 else None
         return found if found is not None and message_id <= found.last else None
@@ -133,7 +133,7 @@ class ArchiveTable:
     The table at one place, and the newest state that was read of it. For one thread.
 
     Args:
-        is_converting: An archive of the old form is no mistake here.
+        is_converting: Do not refuse an archive of the old form.
     """
 
     def __init__(self, storage: ArchiveStorage, *, is_converting: bool = False) -> None:
@@ -145,10 +145,10 @@ class ArchiveTable:
 
     def refresh(self) -> State:
         """
-        Read what was committed since.
+        Read what was committed since the last time.
 
         Raises:
-            ArchiveError: It cannot be read, or is an archive of the old form.
+            ArchiveError: The table cannot be read, or the archive is of the old form.
         """
         with self._told():
             if self._table is None:
@@ -171,10 +171,11 @@ class ArchiveTable:
 
     def create(self, generation: int, schema: Any) -> State:
         """
-        Make the table of a log, unless there is one.
+        Create the table of a log, unless there is one.
 
         Raises:
-            ArchiveError: It cannot be written, or is of another log.
+            DataLoss: The archive is of another generation of the log.
+            ArchiveError: The table cannot be written.
         """
         if self.refresh().generation is None:
             with self._told(), suppress(CommitFailedError):  # another archiver may have made it meanwhile
@@ -196,10 +197,10 @@ class ArchiveTable:
 
     def fill(self, segments: Sequence[Segment]) -> State:
         """
-        Add the first files of all to a table that is new; raises as ``append``.
+        Add the first files to a new table. Raises as ``append``.
 
         Raises:
-            CommitConflict: There are some.
+            CommitConflict: The table has files already.
         """
         generation = self.state.generation
         assert generation is not None
@@ -216,13 +217,13 @@ class ArchiveTable:
 
     def append(self, segment: Segment, erasures: int) -> State:
         """
-        Add a file with ids behind the last one; returns when it is durable.
+        Add a file with ids after the last one. Returns when that is durable.
 
         Args:
             erasures: How many there had been when the log was read.
 
         Raises:
-            CommitConflict: Another archiver added them, or some message was erased: read the log again.
+            CommitConflict: Another archiver added these ids, or a message was erased meanwhile: read the log again.
             ArchiveError: It cannot be written.
         """
         if segment.first > self.state.last + 1:
@@ -236,13 +237,13 @@ class ArchiveTable:
 
     def exchange(self, added: Sequence[Segment], removed: Sequence[Segment], *, is_erasing: bool) -> State:
         """
-        Put files in the place of others; returns when it is durable.
+        Replace files. Returns when that is durable.
 
         Args:
-            is_erasing: What archivers have read of the log and not committed yet is not to be committed.
+            is_erasing: Archivers must not commit what they read of the log before this.
 
         Raises:
-            CommitConflict: Another writer replaced files, too.
+            CommitConflict: Another writer replaced files meanwhile.
             ArchiveError: It cannot be written.
         """
         state = self.state
@@ -271,7 +272,7 @@ class ArchiveTable:
         return self._commit(actions, numbers, {"rewind.rewrite": "erase" if is_erasing else "compact"})
 
     def vacuum(self, hours: int) -> list[str]:
-        """Remove files that no commit of the last hours names; the names of those that are gone."""
+        """Remove files that no commit of the last hours names. Returns the names of the removed files."""
         with self._told():
             if self._table is None:
                 return []
@@ -282,13 +283,13 @@ class ArchiveTable:
             return gone
 
     def sync(self) -> None:
-        """Return when all that was read here survives a power cut."""
+        """Return when every commit that was read here survives a power cut."""
         version = self.state.version
         self._storage.sync_commits(max(self._synced + 1, version - UNSYNCED, 0), version)
         self._synced = version
 
     def _note_missing(self, first: int, last: int) -> None:
-        """Say of ids that no archiver will ever find them."""
+        """Note that ids were lost before they were archived."""
         assert self._table is not None
         ranges = " ".join(f"{begin}-{end}" for begin, end in [*self.state.missing, (first, last)])
         with self._told():
@@ -322,18 +323,18 @@ class ArchiveTable:
         except CommitFailedError as error:
             raise CommitConflict(f"Another writer changed the archive {self._storage.where}.") from error
         except (DeltaError, OSError, ValueError) as error:
-            self._table = None  # what was read of it may be half of a step
+            self._table = None  # an update may have been left incomplete
             self.state = State()
             raise ArchiveError(f"The archive {self._storage.where} cannot be used: {error}") from error
 
 
 def _archived(generation: int) -> str:
-    """The identifier of all that is archived of a log."""
+    """The transaction identifier of commits that archive a log."""
     return f"rewind:{generation}"
 
 
 def _erased(generation: int) -> str:
-    """The identifier of all erasures."""
+    """The transaction identifier of erasures."""
     return f"rewind-erase:{generation}"
 
 
@@ -375,12 +376,12 @@ def _state_of(table: DeltaTable, where: str) -> State:
 
 def _segments(files: Any, missing: Sequence[tuple[int, int]], last: int, where: str) -> Iterator[Segment]:
     """
-    Each file with the ids that it speaks for: those behind the file before it, up to its own last message; the last
-    one before a range that is missing speaks for what lies up to that.
+    Each file with its range of ids: from the end of the file before it to its own last message. The last file before a
+    missing range also covers the ids up to that range.
     """
     position = 1
     columns = [_in_ms(column).to_pylist() for column in files.columns]
-    # For each file the first id of the one behind it.
+    # For each file the first id of the next file.
     for (path, size, rows, low, high, first_ms, last_ms), behind in zip(
         zip(*columns, strict=True), [*columns[_OF_FILES.index("min.offset")][1:], last + 1], strict=False
     ):
@@ -394,6 +395,6 @@ def _segments(files: Any, missing: Sequence[tuple[int, int]], last: int, where: 
 
 
 def _in_ms(column: Any) -> Any:
-    """Times as numbers, all else as it is."""
+    """Times as numbers in ms, and all other columns unchanged."""
     is_time = pa.types.is_timestamp(column.type)
     return column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()) if is_time else column

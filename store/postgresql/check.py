@@ -1,7 +1,7 @@
 """
-Whether a Message VPN's schema is what its writer promises: a look at everything, for tests and operators in doubt.
+Whether a Message VPN's schema keeps its writer's promises: a check of everything, for tests and operators in doubt.
 
-``store.promises`` says what is looked for. The schema is only read, and may be in use: all queries see one state of it.
+``store.promises`` has the promises. The schema is only read, and may be in use: all queries see one state of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from store.promises import DAMAGED, WRONG_PRIORITY, Promise, promises, version_p
 
 PAGE_ROWS: Final = 1_000
 PAGE_BYTES: Final = 1 << 24
-"""Of messages that are compared with their checksums at a time."""
+"""Content of messages that are compared with their checksums at a time, in bytes."""
 
 SETTINGS: Final = "; ".join(
     (
@@ -56,11 +56,11 @@ PRIORITIES: Final = (
 
 def check_vpn(database: Database, vpn: str) -> list[str]:
     """
-    What is wrong with what a Message VPN has in a database, a sentence each; nothing when all is well. Reads all of it:
-    some seconds a gigabyte.
+    What is wrong with a Message VPN in a database, a sentence each; empty if all is well. Reads everything: some
+    seconds per gigabyte.
 
     Raises:
-        StoreError: The database cannot be asked.
+        StoreError: The database cannot be reached.
     """
     try:
         connection = database.connect(vpn, "check")
@@ -83,7 +83,7 @@ def _check(reading: ReadConnection, place: str) -> list[str]:
         return found
     one_log, *others = PROMISES
     found = one_log.told(connection.execute(one_log.query.encode()).fetchall())
-    if found:  # what there is for a reader goes by it
+    if found:  # every query for messages uses the log's row
         return found
     found = DAMAGED.told([(message_id,) for message_id in _damaged(reading)])
     for promise in others:
@@ -93,9 +93,9 @@ def _check(reading: ReadConnection, place: str) -> list[str]:
 
 
 def _damaged(reading: ReadConnection) -> Iterator[int]:
-    """Ids of messages that are not what was written."""
+    """The ids of messages that are not what was written."""
     after = 0
-    # Of each table by itself: of both together the server would read all that is left for each page.
+    # Each table has its own limit: with a limit on both together alone, the server reads all the rest for each page.
     rows = (
         f"(select {packed.LOGGED} from message where id >= (select first_id from log) and id > $1::bigint "
         f"order by id limit $2::bigint) union all (select {packed.HELD} from held_message where id > $1::bigint "
@@ -118,7 +118,7 @@ def _damaged(reading: ReadConnection) -> Iterator[int]:
 
 
 def _wrong_priorities(connection: psycopg.Connection[Any]) -> Iterator[tuple[int, int, int, int]]:
-    """(message, route, its priority, what the header says) where they are not the same."""
+    """(message, route, its priority, the header's priority) of messages for which these differ."""
     with connection.cursor("priorities") as cursor:
         cursor.itersize = PAGE_ROWS
         for message_id, route, priority, bare, front in cursor.execute(PRIORITIES.encode()):

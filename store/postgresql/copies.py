@@ -1,6 +1,6 @@
 """
-Copies of a Message VPN's schema (``store.copies``): its mark as a copy, and its rows for another engine, and from
-one.
+Copies of a Message VPN's schema (``store.copies``): its mark as a copy, and its tables for copies to and from other
+engines.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from store.postgresql.schema import migrate
 from store.postgresql.takeover import WRITER, active_gateway, try_lock
 
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""Content that is read at once; one message is always let through."""
+"""Content that is read in one step; one message is always let through."""
 
 WAITING: Final = b"""
     select exists (select 1 from pg_stat_activity
         where datname = current_database() and starts_with(application_name, 'rewind ')
             and substr(application_name, 16) = substr(%s, 16))
 """
-"""Whether a gateway has a session that waits for the lock, and would end ours. Its name is that of ours, but for the
-eight digits that each gateway has of its own."""
+"""Whether a gateway has a session that waits for the lock, and would end this one. The session's name is like this
+one's, except for the eight digits that identify a gateway."""
 
 SESSION_ENDS_SECONDS: Final = 2.0
-"""How long a server may show a session whose client is gone."""
+"""How long a server may show a session whose client has gone."""
 
 LOOK_SECONDS: Final = 0.05
 
@@ -45,18 +45,18 @@ LOG: Final = LogRow._fields
 
 
 class PostgresTables(StoreTables):
-    """An opened schema, held against gateways as long as the connection lasts."""
+    """An open schema. It holds the store's lock as long as its connection lasts."""
 
     failures = (psycopg.Error,)
 
     def __init__(self, database: Database, vpn: str, *, is_target: bool = False) -> None:
         """
         Args:
-            is_target: It is made if there is none.
+            is_target: The schema is created if there is none.
 
         Raises:
-            StoreHeld: A gateway has it, or another copy.
-            StoreError: There is none; it cannot be opened, or was written by a later version.
+            StoreHeld: A gateway has the store, or another copy.
+            StoreError: There is no store; it cannot be opened, or was written by a later version.
         """
         self._database = database
         self._vpn = vpn
@@ -76,7 +76,7 @@ class PostgresTables(StoreTables):
         self._spans = attached_spans(self._connection)
 
     def _is_waited_for(self) -> bool:
-        """Whether a gateway has a session to take the store over; one that has ended is shown for a moment."""
+        """Whether a gateway has a session to take over the store. A session that has ended is shown for a moment."""
         name = self._database.session_name(self._vpn, WRITER)
         until = monotonic() + SESSION_ENDS_SECONDS
         while True:
@@ -86,7 +86,7 @@ class PostgresTables(StoreTables):
             sleep(LOOK_SECONDS)
 
     def _held(self, *, is_target: bool) -> int | None:
-        """The epoch that it has from now on, so that no gateway that had it before is believed."""
+        """Lock the store and raise its epoch, so that no earlier gateway can commit. Returns the epoch; None if new."""
         connection = self._connection
         if not try_lock(connection, self._vpn):
             raise StoreHeld("cannot copy", self.place, active_gateway(connection))
@@ -125,17 +125,17 @@ class PostgresTables(StoreTables):
 
     def replace(self, log: LogRow, tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> None:
         super().replace(log, tables)
-        # Spans that are begun from now on have numbers above these.
+        # Spans that begin later get numbers above these.
         self._connection.execute(
             b"select setval(pg_get_serial_sequence('indexed', 'number'), "
             b"coalesce((select max(number) from indexed), 0) + 1, false)"
         )
-        # What was copied at once the server knows nothing of yet, and would read in the wrong way.
+        # The server has no statistics yet of what was copied in one go, and would make wrong plans.
         for name in (*self._short.message_tables, "property_value", *tables):
             self._connection.execute(f"analyze {name}".encode())
 
     def _check_epoch(self) -> None:
-        """Inside a transaction: nobody took the store over since it was opened."""
+        """In a transaction: raises if another gateway has taken over the store since it was opened."""
         rows = self._connection.execute(b"select epoch from log for update").fetchall()
         if self._epoch is not None and rows != [(self._epoch,)]:
             raise StoreError(

@@ -49,25 +49,25 @@ LET_GO: Final = """
 """
 
 IN_LOG: Final = "id >= coalesce((select first_id from log), 0)"
-"""Holds for rows of ``message`` that are there."""
+"""Condition for rows of ``message`` that a reader can see."""
 
 MESSAGES: Final = f"select {LOGGED} from message where {IN_LOG} union all select {HELD} from held_message"
-"""What there is for a reader."""
+"""All messages that a reader can see."""
 
 DROP_RELEASED: Final = "delete from held_message where id = any(%s::bigint[]) and held <= 0"
 
 
 class CursorMoves(GatheredMoves):
     """
-    What is to be written of cursors. ``written`` comes before anything that looks at cursors or at what is held.
+    The gathered moves of a transaction. Call ``written`` before anything that reads cursors or held messages.
     """
 
     def written(self, *, has_held: bool) -> list[Statement]:
         """
-        Statements for what was taken up, which is forgotten. A cursor that is no more is passed over.
+        Statements for the gathered moves, which are then forgotten. Moves of a cursor that does not exist are skipped.
 
         Args:
-            has_held: There may be messages that the log does not hold: what is done lets go of them.
+            has_held: There may be held messages: settled ones are released.
         """
         moves, self._moves = self._moves, {}
         if not moves:
@@ -112,7 +112,7 @@ def _columns(rows: Sequence[Sequence[int | None]]) -> list[list[int | None]]:
 
 
 PAGE: Final = 2_000
-"""Rows of many that are on their way at once."""
+"""Rows of a large result that are fetched at a time."""
 
 MOVED: Final = f"""
     set route = moved.route, checksum = (checksum & ~{HEAD}::bigint)
@@ -206,12 +206,12 @@ class PostgresShortTables(ShortTables):
 
 
 def places(sql: str) -> bytes:
-    """A statement with its places (``?``) as psycopg has them."""
+    """A statement with psycopg's placeholders in place of ``?``."""
     return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
 def kept(values: Sequence[Any]) -> list[Any]:
-    """Values as they are stored: texts, and tuples of numbers, in their own way."""
+    """Values as they are stored: texts escaped, and tuples of numbers as arrays."""
     return [
         stored_text(value) if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
         for value in values
@@ -219,5 +219,5 @@ def kept(values: Sequence[Any]) -> list[Any]:
 
 
 def read_row(row: Sequence[Any]) -> tuple[Any, ...]:
-    """A row as it was before it was stored."""
+    """A row's values before they were stored."""
     return tuple(read_text(value) if isinstance(value, str) else value for value in row)

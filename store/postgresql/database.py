@@ -1,16 +1,13 @@
 """
-Connections to the database: who connects, with which password, what each session is set to, and how a lost host is
-noticed; connections that only read; and text as PostgreSQL can store it.
+Connections to the database: how a session is connected, authenticated and set up, and how a lost host is noticed;
+connections that only read; and text as PostgreSQL can store it.
 
-A host that is lost says nothing. So what was sent and is not acknowledged, and a connection that is silent, is given up
-after ``LOST_SECONDS``, at both ends: by the gateway, which connects anew, and by the server, which lets go of the
-session's lock.
+A lost host sends nothing. So a connection on which sent data is not acknowledged, or which is silent, is given up after
+``LOST_SECONDS``, at both ends: the gateway connects again, and the server releases the session's lock.
 
-A transaction as values: what is to be sent, in order, and how it is sent with few round trips.
-
-Statements that follow each other go out as one pipeline, a COPY by itself, and a step that has to look at what is there
-is called with the connection. All of it is made before anything is sent, so that a transaction whose connection was
-lost can be carried out again on another one.
+A transaction is a list of steps, which are sent in order with few round trips. Adjacent statements go out as one
+pipeline, a COPY by itself, and a step that has to read first is called with the connection. All steps are made before
+anything is sent. So if the connection is lost, the transaction can be executed again on another connection.
 """
 
 from __future__ import annotations
@@ -37,19 +34,19 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
 PREFIX: Final = "rewind_"
-"""Of the name of every schema."""
+"""Prefix of the name of every schema."""
 
 NAME_BYTES: Final = 63
-"""The longest name that PostgreSQL does not cut (NAMEDATALEN)."""
+"""The longest name that PostgreSQL does not truncate (NAMEDATALEN)."""
 
 LOST_SECONDS: Final = 5
-"""After which a host that does not answer is lost."""
+"""A host that does not answer for so long is lost."""
 
 CONNECT_SECONDS: Final = 3
-"""For each host of the url, where that does not say (``connect_timeout``)."""
+"""For each host of the url, unless the url says otherwise (``connect_timeout``)."""
 
 SESSION: Final = {
-    # Nothing of what we ask may be cut short: a COMMIT that is cancelled is neither done nor undone.
+    # No statement may be cut short: a COMMIT that is cancelled is neither done nor undone.
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -62,19 +59,19 @@ SESSION: Final = {
     "client_connection_check_interval": "1000",
     "client_encoding": "UTF8",
     "client_min_messages": "warning",
-    # It stalls what is short, and all that we ask is short.
+    # JIT would delay short statements, and all statements here are short.
     "jit": "off",
 }
 
 AT_LEAST: Final = 150_000
-"""PostgreSQL's version, as a server says it."""
+"""The lowest PostgreSQL version, in the server's notation."""
 
-# It tells of errors in a pipeline that follow from the first one, which is raised, and quotes rows in doing so.
+# psycopg logs errors in a pipeline that follow from the first one, and quotes rows. The first error is raised anyway.
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 def schema_name(vpn: str) -> str:
-    """The schema of a Message VPN, to be quoted. A name that is too long is cut, with a hash of all of it."""
+    """The name of a Message VPN's schema, unquoted. A name that is too long is cut, with a hash of all of it."""
     name = PREFIX + vpn
     if len(name.encode()) <= NAME_BYTES:
         return name
@@ -82,59 +79,59 @@ def schema_name(vpn: str) -> str:
 
 
 def quoted_schema(vpn: str) -> str:
-    """The same, quoted."""
+    """The same name, quoted."""
     name = schema_name(vpn).replace('"', '""')
     return f'"{name}"'
 
 
 def lock_key(vpn: str) -> int:
-    """The key of the advisory lock that the active gateway of a Message VPN has: 64 bits, signed."""
+    """The key of the advisory lock that a Message VPN's active gateway holds: 64 bits, signed."""
     return int.from_bytes(hashlib.sha256(schema_name(vpn).encode()).digest()[:8], signed=True)
 
 
 class Database:
-    """Where stores are."""
+    """The address of a database with stores, and how to connect to it."""
 
     def __init__(self, url: str, password_file: Path | None = None) -> None:
         """
         Args:
             url: libpq's connection string, or URI.
-            password_file: Holds the password and nothing else; read at each connection.
+            password_file: Contains the password and nothing else; read for each connection.
         """
         self._url = url
         self._password_file = password_file
         self._token = secrets.token_hex(4)
-        """Of this gateway, as long as it runs."""
+        """Identifies this gateway's sessions, as long as the gateway runs."""
 
     @property
     def place(self) -> str:
-        """The address as a person is told, without the password."""
+        """The address, for people, without the password."""
         try:
             found = conninfo_to_dict(self._url)
         except psycopg.Error:
             return "postgresql"
         hosts, ports = (str(found.get(name) or "").split(",") for name in ("host", "port"))
-        # One port holds for all hosts.
+        # A single port is for all hosts.
         ports = ports * len(hosts) if len(ports) == 1 else ports
         ends = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False)]
         return f"postgresql://{','.join(ends)}/{found.get('dbname') or ''}"
 
     def place_of(self, vpn: str) -> str:
-        """Where a Message VPN is, as a person is told."""
+        """Where a Message VPN is stored, for people."""
         return f"{self.place}, schema {schema_name(vpn)}"
 
     def session_name(self, vpn: str, purpose: str) -> str:
-        """What a session is called in ``pg_stat_activity``: no other of this or another gateway has the same name."""
+        """The name of a gateway's sessions for a purpose in ``pg_stat_activity``; no other gateway uses it."""
         name = f"rewind {self._token}{lock_key(vpn) & 0xFFFFFFFF:08x} {purpose} {vpn}"
         return name[:NAME_BYTES]  # all of it is ASCII
 
     def connect(self, vpn: str, purpose: str, **settings: str) -> Connection:
         """
-        A connection, in autocommit, whose search path is the Message VPN's schema. Blocks.
+        Connect, in autocommit, with the Message VPN's schema as the search path. Blocks.
 
         Args:
-            purpose: One word for what it is there for.
-            settings: Of the session, beside ``SESSION``.
+            purpose: One word for what the connection is for.
+            settings: Settings of the session, in addition to ``SESSION``.
 
         Raises:
             psycopg.Error: No server can be connected to.
@@ -162,7 +159,7 @@ class Database:
                 raise psycopg.NotSupportedError(
                     f"PostgreSQL 15 or newer is needed; this is {connection.info.server_version // 10_000}"
                 )
-            # One type for every number: a statement is prepared once, whatever the values.
+            # One type for all integers: a statement is prepared once, whatever the values.
             for kind, dumper in (
                 (int, Int8BinaryDumper),
                 (str, StrBinaryDumper),
@@ -173,7 +170,7 @@ class Database:
             known = {**SESSION, **settings, "search_path": quoted_schema(vpn)}
             with bounded(connection):
                 connection.execute(
-                    # Not every version has all of them.
+                    # Not every version of the server has all of these settings.
                     b"select set_config(name, value, false) from unnest(%s::text[], %s::text[]) "
                     b"as given (name, value) where current_setting(name, true) is not null",
                     (list(known), list(known.values())),
@@ -185,10 +182,10 @@ class Database:
 
     def ask(self, vpn: str, purpose: str, sql: bytes, values: Sequence[Any] = ()) -> list[Any]:
         """
-        The rows of a short query, by a connection of its own: of the server that is there now. Blocks for moments.
+        The rows of a short query on a connection of its own, to the server that is there now. Blocks for moments.
 
         Raises:
-            psycopg.Error: There is none, or it does not answer.
+            psycopg.Error: There is no server, or it does not answer.
             OSError: The password cannot be read.
         """
         with closing(self.connect(vpn, purpose)) as connection, bounded(connection):
@@ -196,21 +193,21 @@ class Database:
 
 
 def engine(connection: Connection) -> str:
-    """The engine that keeps the data, with its version, as a person is told."""
+    """The engine that keeps the data, with its version, for people."""
     version = connection.info.server_version
     return f"PostgreSQL {version // 10_000}.{version % 10_000}"
 
 
 def cut(connection: Connection) -> None:
-    """Break a connection from another thread: whoever waits for its server waits no longer. Nothing is cancelled."""
-    # A number of its own: the connection may be closed meanwhile, and its number be another's.
+    """Break a connection from another thread: a caller that waits for the server returns. Nothing is cancelled."""
+    # Use a duplicate of the descriptor: the connection may be closed meanwhile, and its number be used again.
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as end:
         end.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
 def bounded(connection: Connection) -> Iterator[None]:
-    """What takes no time is given up after ``LOST_SECONDS``: a server that was stopped does not say so."""
+    """Give up a short block after ``LOST_SECONDS``: a server that was stopped does not answer."""
     watch = threading.Timer(LOST_SECONDS, cut, [connection])
     watch.daemon = True
     watch.start()
@@ -221,7 +218,7 @@ def bounded(connection: Connection) -> Iterator[None]:
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:
-    """Whether the connection, or the server behind it, is at fault: what was sent may be done, or not."""
+    """Whether the connection, or its server, is at fault. Then what was sent may be done or not."""
     if connection.closed or connection.broken:
         return True
     if not isinstance(error, psycopg.Error):
@@ -239,22 +236,22 @@ LOST_STATES: Final = frozenset(
         "25006",  # it has become a standby
     }
 )
-"""SQLSTATEs (appendix A of PostgreSQL's documentation) of a server that cannot be written to any more."""
+"""SQLSTATEs (appendix A of PostgreSQL's documentation) of a server that does not take writes any more."""
 
 MAY_PASS: Final = ("40", "53", "54", "55", "57", "58", "XX")
-"""Classes of SQLSTATEs of a server, or a disk, that may work again: what failed was not at fault. (``54``: locks, of
-which a server has so many.)"""
+"""Classes of SQLSTATEs of a server, or a disk, that may work again: the transaction was not at fault. (``54``: the
+server's number of locks is limited.)"""
 
 ESCAPE: Final = "\x01"
 
 
 def stored_text(text: str) -> str:
     """
-    A text as it is stored: PostgreSQL cannot store U+0000, which a topic, a name or a property's value may hold.
+    A text as it is stored: PostgreSQL cannot store U+0000, which a topic, a name or a property's value may contain.
 
-    That is written as U+0001 and a 0, and U+0001 itself as U+0001 and a 1. Each character is written by itself: what
-    begins with another text, or holds it, does so written, too, and no two texts are written alike. Nearly every text
-    has neither and stays as it is.
+    U+0000 is written as U+0001 and a 0, and U+0001 itself as U+0001 and a 1. Each character is written by itself. So a
+    text that begins with another text, or contains it, does so in its stored form, too, and no two texts have the same
+    stored form. Nearly every text has neither character, and stays as it is.
     """
     if "\0" not in text and ESCAPE not in text:
         return text
@@ -262,34 +259,34 @@ def stored_text(text: str) -> str:
 
 
 def read_text(stored: str) -> str:
-    """The text that was stored."""
+    """The text before it was stored."""
     if ESCAPE not in stored:
         return stored
     return stored.replace("\x010", "\0").replace("\x011", ESCAPE)
 
 
 Value: TypeAlias = int | str | bytes | Sequence[int] | Sequence[str]
-"""What a statement is given: its places say their types (``$1::bigint``)."""
+"""A value of a statement, whose placeholders have types (``$1::bigint``)."""
 
 Answer: TypeAlias = "list[bytes | None]"
 """A row, in PostgreSQL's binary format."""
 
 ANSWER_SECONDS: Final = 10.0
-"""After which a server that says nothing to what takes milliseconds is given up, and another one is looked for. One
-that was stopped in its tracks still acknowledges what the network brings, so that no keepalive finds it out."""
+"""A server that does not answer for so long, to a statement that takes milliseconds, is given up, and another server is
+looked for. The kernel of a server whose processes were stopped still acknowledges packets: keepalives do not help."""
 
 STATEMENT_MS: Final = 60_000
-"""After which a read is given up: pages take milliseconds, counting all of a large log some seconds."""
+"""A read is given up after this: pages take milliseconds, counting a whole large log takes some seconds."""
 
 SETTINGS: Final = "; ".join(
     f"set {setting}"
     for setting in (
         "default_transaction_read_only = on",
         f"statement_timeout = {STATEMENT_MS}",
-        # A plan for each page: it looks at the partitions that the page is in, and at no others.
+        # A plan for each page: it reads the page's partitions, and no others.
         "plan_cache_mode = force_custom_plan",
-        # Pages are read in the order of an index, as far as they go. A planner that knows nothing yet of what has just
-        # been written would read all that may be in a page, and sort it.
+        # Pages are read in the order of an index, as far as they go. A planner without statistics of what has just been
+        # written would read everything that may be in a page, and sort it.
         "enable_seqscan = off",
         "enable_bitmapscan = off",
         "max_parallel_workers_per_gather = 0",
@@ -300,8 +297,8 @@ SETTINGS: Final = "; ".join(
 
 ROOM: Final = f"select octet_length(repeat('x', {8 << 20}))"
 """
-Has the server's allocator (glibc's) keep memory of this size from then on, once it was given back. Before, each page is
-packed in memory that is new to the process, and clearing that takes as long as all else that the server does for it.
+After this, the server's allocator (glibc's) keeps freed memory of this size. Before, each page is packed in memory that
+is new to the process: clearing that memory takes as long as everything else that the server does for the page.
 """
 
 BINARY: Final = 1
@@ -309,21 +306,21 @@ TEXT: Final = 0
 
 
 class ReadConnection:
-    """Reads; to be used by one thread at a time."""
+    """A connection that only reads; for one thread at a time."""
 
     def __init__(self, connection: psycopg.Connection[Any], settings: str = SETTINGS) -> None:
         """
         Args:
-            connection: One that commits by itself; it is closed with this.
-            settings: Statements by which it is set up.
+            connection: In autocommit; it is closed with this object.
+            settings: Statements that set up the session.
         """
         self.connection = connection
         self.is_standby: bool
-        """The server was one when it was connected to."""
+        """Whether the server was a standby when the connection was made."""
         self._prepared: dict[str, bytes] = {}
         self._has_room = False
         self._asked: tuple[float, float] | None = None
-        """When what is being asked was, and how many seconds it may take."""
+        """When the present statement was sent, and how many seconds it may take."""
         try:
             connection.execute(settings.encode())
             ((self.is_standby,),) = connection.execute(b"select pg_is_in_recovery()").fetchall()
@@ -336,10 +333,10 @@ class ReadConnection:
         All rows of a statement.
 
         Args:
-            seconds: What it takes at the very most: after that the server may be given up (``is_stuck``).
+            seconds: How long the answer may take. After that, the server may be given up (``is_stuck``).
 
         Raises:
-            psycopg.Error: The server refuses, or cannot be reached any more.
+            psycopg.Error: The server refuses the statement, or cannot be reached any more.
         """
         self._asked = (time.monotonic(), seconds)
         try:
@@ -348,12 +345,12 @@ class ReadConnection:
             self._asked = None
 
     def is_stuck(self, seconds: float = inf) -> bool:
-        """Whether an answer is overdue, or has taken so many seconds already. To be asked from any thread."""
+        """Whether an answer is overdue, or has taken longer than ``seconds``. Any thread may call this."""
         asked = self._asked
         return asked is not None and time.monotonic() - asked[0] > min(asked[1], seconds)
 
     def cut(self) -> None:
-        """Break it, from any thread: whoever waits for an answer waits no longer."""
+        """Break the connection: a caller that waits for an answer returns. Any thread may call this."""
         cut(self.connection)
 
     def _ask(self, sql: str, values: Sequence[Value]) -> list[Answer]:
@@ -370,18 +367,18 @@ class ReadConnection:
         return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
     def make_room(self) -> None:
-        """It has many large pages to pack."""
+        """Prepare the server for many large pages; see ``ROOM``."""
         if not self._has_room:
             self._has_room = True
             self.ask(ROOM, ())
 
     @property
     def is_lost(self) -> bool:
-        """The server cannot be reached by it any more."""
+        """Whether the connection to the server is lost."""
         return self.connection.closed or self.connection.pgconn.status != pq.ConnStatus.OK
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self.connection.close()
 
     def _check(self, result: Any) -> Any:
@@ -391,38 +388,39 @@ class ReadConnection:
 
 
 PATIENCE_SECONDS: Final = 40.0
-"""How long a reader waits for a server that cannot be reached: a standby takes the place of a primary within 30 s."""
+"""How long a reader waits for a server that cannot be reached: a standby replaces a primary within 30 s."""
 
 RETRY_SECONDS: Final = 0.2
-"""Between two tries to reach it."""
+"""Between two tries to reach the server."""
 
 WATCH_SECONDS: Final = 0.5
-"""Between two looks at who waits for an answer."""
+"""Between two looks for overdue answers."""
 
 CLOSE_SECONDS: Final = 1.0
-"""What a read may still take when its reader is to be closed."""
+"""How long a read may still take when its reader is being closed."""
 
 PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
-"""SQLSTATEs: a standby has to go on with what was trimmed, or a server goes. It is tried again."""
+"""SQLSTATEs of a standby that must replay what was trimmed, or of a server that shuts down. The read is tried again."""
 
 
 class ReadConnections:
     """
-    The connections of one reader, one for each of its threads. Each is made when it is needed, and anew when it was
-    lost. One whose answer is overdue is cut: a server that was stopped keeps its connections.
+    The connections of one reader, one for each of its threads. Each is made when it is needed, and made again if it was
+    lost. A connection whose answer is overdue is broken: the connections to a server that was stopped stay open
+    otherwise.
     """
 
     def __init__(self, connect: Callable[[], Connection], name: str) -> None:
         """
         Args:
-            connect: Makes a connection, of which the search path is the schema.
-            name: For the thread that looks at who waits.
+            connect: Makes a connection whose search path is the schema.
+            name: Names the thread that looks for overdue answers.
         """
         self._connect = connect
         self._local = threading.local()
         self._open: set[ReadConnection] = set()
         self.closing = threading.Event()
-        """The reader is about to be closed: what waits for the server is given up."""
+        """The reader is being closed: reads that wait for the server are given up."""
         self._has_ended = threading.Event()
         self._watch = threading.Thread(target=self._cut_stuck, name=f"reader's watch {name}", daemon=True)
         self._watch.start()
@@ -430,10 +428,10 @@ class ReadConnections:
     @property
     def mine(self) -> ReadConnection:
         """
-        The calling thread's.
+        The calling thread's connection.
 
         Raises:
-            psycopg.Error, OSError: There is none, and the server cannot be reached.
+            psycopg.Error, OSError: The thread has no connection, and the server cannot be reached.
         """
         found: ReadConnection | None = getattr(self._local, "connection", None)
         if found is None:
@@ -442,7 +440,7 @@ class ReadConnections:
         return found
 
     def passes(self, error: Exception) -> bool:
-        """Whether the calling thread may try again what failed so. Where its connection is lost, it gets another."""
+        """Whether the calling thread may try a read that failed with this error again. Drops its connection if lost."""
         found: ReadConnection | None = getattr(self._local, "connection", None)
         if found is not None and found.is_lost:
             self._open.discard(found)
@@ -451,7 +449,7 @@ class ReadConnections:
         return found is None or getattr(error, "sqlstate", None) in PASSING
 
     def close(self) -> None:
-        """End all of them; nobody reads any more."""
+        """Close all connections. Nobody may read any more."""
         self._has_ended.set()
         self._watch.join()
         for connection in list(self._open):
@@ -483,7 +481,7 @@ def _quoted(text: str) -> bytes:
 
 
 def numbered(sql: str, values: Sequence[Value], first: int = 1) -> str:
-    """A statement, or a part of one, with its places (``?``) as the server has them: by number, with their types."""
+    """A statement, or a part of one, with the server's placeholders, numbered and typed, in place of ``?``."""
     begin, *rest = sql.split("?")
     places = enumerate(zip(values, rest, strict=True), first)
     return begin + "".join([f"${k}::{_type_of(value)}{text}" for k, (value, text) in places])
@@ -503,16 +501,16 @@ Connection: TypeAlias = "psycopg.Connection[Any]"
 
 
 class Statement(NamedTuple):
-    """One whose result nobody looks at."""
+    """A statement whose result is ignored."""
 
     sql: str
     values: Sequence[Any] = ()
     is_repeated: bool = True
-    """It is worth being prepared, and its plan does not depend on its values."""
+    """It is worth preparing, and its plan does not depend on its values."""
 
 
 class Copy(NamedTuple):
-    """Rows for a table, by binary COPY."""
+    """Rows for a table, sent by binary COPY."""
 
     sql: str
     data: bytes
@@ -525,20 +523,21 @@ COMMIT: Final = Statement("commit")
 
 
 class NotSaid(psycopg.InterfaceError):
-    """The server did not say what it says when a transaction is committed."""
+    """The server did not confirm the commit."""
 
 
 def commit(connection: Connection, steps: Sequence[Step]) -> None:
     """
-    Carry out steps as one transaction, and wait until the server says that it is committed. That no error came is not
-    enough: what is sent inside of a transaction that was left open, or a COMMIT of one that has failed, brings none.
+    Execute steps as one transaction, and wait until the server says that it is committed. The absence of an error is
+    not enough: if an earlier transaction was left open, or the transaction has failed before its COMMIT, no error
+    comes.
 
-    More than one need a begin and a commit, though a pipeline would be one transaction without: where one of them
-    cannot be sent, for a value is none that a server takes, those before it would be committed.
+    Several steps get a BEGIN and a COMMIT, although a pipeline alone would be one transaction: if a step cannot be sent
+    because of a value that no server takes, the steps before it would be committed.
 
     Raises:
-        NotSaid: The connection is in no state to begin one, or the server did not say that it is committed.
-        Exception: Whatever it is, it does not say whether the transaction is committed; the caller looks.
+        NotSaid: The session is in no state to begin a transaction, or the server did not confirm the commit.
+        Exception: Whatever it is, it does not tell whether the transaction is committed. The caller has to find out.
     """
     alone = len(steps) == 1 and isinstance(steps[0], Statement)
     make_idle_sure(connection)
@@ -550,8 +549,10 @@ def commit(connection: Connection, steps: Sequence[Step]) -> None:
 
 def make_idle_sure(connection: Connection) -> None:
     """
+    Check that the session is in no transaction.
+
     Raises:
-        NotSaid: A transaction is open, or it is not known whether one is.
+        NotSaid: A transaction is open, or it is unknown whether one is.
     """
     if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
         raise NotSaid("the session is in a transaction")
@@ -559,13 +560,13 @@ def make_idle_sure(connection: Connection) -> None:
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> psycopg.Cursor[Any] | None:
     """
-    Send them, in order, and wait until all are done.
+    Send the steps in order, and wait until all are done.
 
     Returns:
-        The last step's, if that is a statement.
+        The cursor of the last step, if that is a statement.
 
     Raises:
-        psycopg.Error: One failed; those behind it were not carried out.
+        psycopg.Error: A step failed; the steps after it were not executed.
     """
     last: psycopg.Cursor[Any] | None = None
     for is_statement, group in groupby(steps, lambda step: isinstance(step, Statement)):

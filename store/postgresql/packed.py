@@ -1,13 +1,13 @@
 """
 Many messages as one value, in PostgreSQL's binary formats.
 
-A page comes in one row: PostgreSQL packs its columns into one value each, and they are taken apart here. The call that
-reads a page waits in the C library, without the interpreter's lock, and wins it back once. Row by row it would be won
-back for each piece that the network brings, beside a loop that is busy in Python.
+A page comes as one row: PostgreSQL packs each of its columns into one value, and this module unpacks them. The call
+that reads a page waits in the C library without the interpreter's lock, and gets it back once. Row by row, it would
+have to get the lock back for each piece that the network brings, against a loop that is busy in Python.
 
-Messages that are published go as binary COPY takes them ("COPY", "Binary Format" in PostgreSQL's documentation): a row
-is its number of columns, and then each column's length and value, all big-endian. What is between checksum and content
-is the same for all messages of a topic, mostly, and is made once for these.
+Published messages are sent in the format of binary COPY ("COPY", "Binary Format" in PostgreSQL's documentation): a row
+is its number of columns, and then each column's length and value, all big-endian. The part between checksum and content
+is mostly the same for all messages of a topic, and is cached.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ LOGGED: Final = "id, time, checksum, route, bare, null::integer as held, topic, 
 """Columns of a message that the log holds, for ``page``."""
 
 HELD: Final = "id, time, checksum, route, bare, held, topic, content"
-"""The same of one that endpoints alone hold."""
+"""The same columns of a held message."""
 
 SEPARATOR: Final = f"{ESCAPE};"
-"""Between topics: in a stored text something else follows the escape."""
+"""Between topics. In a stored text, another character follows the escape."""
 
 _AGGREGATES: Final = """
     count(*){fitting}, coalesce(sum(checksum){fitting}, 0)::bigint,
@@ -46,7 +46,7 @@ def page(rows: str) -> str:
     SQL that gives a page in one row, for ``Packed``.
 
     Args:
-        rows: SQL of the page's messages, in their order; contents in a page are not bounded.
+        rows: SQL of the page's messages, in their order. The content of a page has no bound here.
     """
     return (
         "select (select first_id from log), (select least(told_id, last_id) from log), true,"
@@ -56,8 +56,8 @@ def page(rows: str) -> str:
 
 def bounded_page(rows: str, bound: str) -> str:
     """
-    The same of as many messages, from the first on, as have no more content than ``bound`` bytes; one at least.
-    Contents that lie apart from their rows are not read for those that are left out.
+    The same for as many messages, from the first on, as have ``bound`` bytes of content at most; at least one. Contents
+    stored apart from their rows (TOAST) are not read for the messages that are left out.
     """
     return (
         "select (select first_id from log), (select least(told_id, last_id) from log), coalesce(bool_and(fits), true),"
@@ -68,36 +68,36 @@ def bounded_page(rows: str, bound: str) -> str:
 
 
 def number(value: bytes | None) -> int:
-    """An integer of any size."""
+    """An integer from its binary format, of any size."""
     assert value is not None
     return int.from_bytes(value, signed=True)
 
 
 class Packed:
-    """A page as it came."""
+    """A page as it was received."""
 
     __slots__ = ("_columns", "_sum", "count", "first_id", "is_whole", "told_id")
 
     def __init__(self, row: Sequence[Any]) -> None:
         """
         Args:
-            row: The one row of ``page`` or ``bounded_page``, in binary.
+            row: The row that ``page`` or ``bounded_page`` gives, in binary format.
         """
         first_id, told_id, is_whole, count, checksums, *columns = row
         self.first_id = number(first_id)
-        """Where the log begins, at the moment of the page."""
+        """The first id of the log, in the snapshot of the page."""
         self.told_id = number(told_id)
-        """The highest id that no failover takes back any more, as far as the server knew then."""
+        """The highest id that no failover can take back, as far as the server knew then."""
         self.is_whole = is_whole == b"\1"
-        """Nothing was left out for its bytes."""
+        """No message was left out because of its size."""
         self.count = number(count)
-        """Its messages."""
+        """Messages on the page."""
         self._sum = checksums
         self._columns = columns
 
     def rows(self, largest_bytes: int) -> list[Row] | None:
         """
-        Its messages; None where one of them is not what was written, and they are to be read one by one.
+        The page's messages; None if one of them is not what was written: then the caller reads them one by one.
 
         Args:
             largest_bytes: No content is longer.
@@ -118,13 +118,13 @@ class Packed:
             )
             if not are_sound(unpacked, count, number(self._sum), largest_bytes):
                 return None
-        except ValueError:  # what was a topic is no text any more
+        except ValueError:  # a topic is not text any more
             return None
         return list(zip(*unpacked, strict=True))
 
 
 def sound_row(checked: Sequence[bytes | None]) -> Row | None:
-    """A message of which the columns ``HELD`` came in binary; None where it is not what was written."""
+    """The message of a row with the columns ``HELD`` in binary format; None if it is not what was written."""
     id_, time, checksum, route, bare, held, topic, content = checked
     assert topic is not None and content is not None
     try:
@@ -139,28 +139,28 @@ def sound_row(checked: Sequence[bytes | None]) -> Row | None:
 
 def _topics(joined: str, count: int) -> list[str]:
     found = cut_texts(joined, SEPARATOR, count)
-    if joined.count(ESCAPE) == count - 1:  # the separators'
+    if joined.count(ESCAPE) == count - 1:  # of the separators alone
         return found
     return list(map(read_text, found))
 
 
 def _helds(joined: bytes, count: int) -> Any:
-    """Nothing is held by nobody: 0 is the log's."""
+    """``held`` of each message: 0 stands for null, as at least one endpoint needs a held message."""
     if not joined.strip(b"\0"):
         return repeat(None, count)
     return [held or None for held in unpack(f">{count}i", joined)]
 
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-"""The signature, no flags, and no extension."""
+"""The signature, no flags, and no header extension."""
 
 TRAILER: Final = b"\xff\xff"
 
 KINDS: Final = 4_096
-"""Of messages, by topic, route and where the bare message begins, whose part of a row is remembered."""
+"""Kinds of messages (topic, route, offset of the bare message) whose part of a row is cached."""
 
 _FRONT: Final = Struct(">hiqiqiq")
-"""How many columns there are, and then ``id``, ``time`` and ``checksum``."""
+"""The number of columns, and then ``id``, ``time`` and ``checksum``."""
 
 _NUMBERS: Final = Struct(">iqii")
 """``route`` and ``bare``."""
@@ -171,7 +171,7 @@ _LENGTH: Final = Struct(">i")
 
 def copied(rows: Sequence[Row], largest_bytes: int) -> bytes:
     """
-    Messages as rows of ``message``, or of ``held_message``: all of them logged, or none.
+    Messages as rows of ``message`` or of ``held_message``: either all are logged, or all are held.
 
     Args:
         largest_bytes: No content is longer.
@@ -198,7 +198,7 @@ def copied(rows: Sequence[Row], largest_bytes: int) -> bytes:
 
 def checksums(rows: Sequence[Row], largest_bytes: int) -> list[int]:
     """
-    Of messages, in their order.
+    The checksums of messages, in the same order.
 
     Args:
         largest_bytes: No content is longer.
@@ -212,13 +212,13 @@ def checksums(rows: Sequence[Row], largest_bytes: int) -> list[int]:
 
 
 def _head(topic: str, bare: int, route: int) -> int:
-    """What a kind of message adds to the head of a checksum (``checksum.head_of``)."""
+    """What the kind of a message adds to the head of its checksum (``checksum.head_of``)."""
     return bare + route + topic_sum(topic)
 
 
 @lru_cache(KINDS)
 def _kind(topic: str, bare: int, route: int, held: int | None) -> tuple[int, bytes]:
-    """What a kind of message adds to the head of a checksum, and its columns between checksum and content."""
+    """What the kind of a message adds to the head of its checksum; and its columns between checksum and content."""
     text = stored_text(topic).encode()
     numbers = _NUMBERS.pack(8, route, 4, bare)
     if held is not None:

@@ -1,9 +1,10 @@
 """
-Partitions of ``message``: made ahead of the ids that are given out, and dropped once the log begins behind them.
+Partitions of ``message``: they are created in advance of the ids that are given out, and dropped once the log begins
+after them.
 
-Their names say which ids they hold: ``message_FIRST_END`` has those from FIRST on, below END. They are attached, and
-detached, without keeping readers out; nothing of it is done inside a transaction that somebody waits for, except where
-ids have overtaken what was made ahead.
+A partition's name says which ids it holds: ``message_FIRST_END`` has the ids from FIRST on, below END. Partitions are
+attached and detached without blocking readers. Nothing of this is done inside a transaction that somebody waits for,
+except if ids have overtaken the partitions.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from psycopg import errors
 from store.postgresql.database import LOST_SECONDS, Connection, Database, bounded, cut
 
 PARTITION_BITS: Final = 14
-"""Ids of a partition, as a power of two, where the log is short: a partition is dropped as a whole, and what is trimmed
-of it takes its place until then. A gigabyte, of messages of 64 KiB."""
+"""Ids of a partition in a short log, as a power of two. A partition is dropped as a whole; until then, its trimmed
+messages take space: a gigabyte, for messages of 64 KiB."""
 
 MOST_BITS: Final = 24
 
 PARTITIONS: Final = 32
-"""That a log consists of, about: partitions made for a longer one are larger, so that a log of any length has few. What
-is trimmed and not dropped yet is a thirty-second of the log."""
+"""Partitions of a log, about. Partitions created for a longer log are larger, so that a log of any length has few.
+Space that was trimmed but not freed is a thirty-second of the log."""
 
 RETRY_SECONDS: Final = 5.0
-"""From what could not be done to the next time."""
+"""The pause after a failure."""
 
 LOCK_SECONDS: Final = 1.0
-"""For which the writer waits for a partition that is just being made."""
+"""How long the writer waits for a partition that is being created."""
 
 PATIENCE_MS: Final = 2_000
-"""For which the thread waits for somebody's lock. Behind it wait those who want to read the same partition: it lets
-them by, and tries again."""
+"""How long the thread waits for a lock. Readers of the same partition queue up after it: so it gives up, lets them
+pass, and tries again."""
 
 ALREADY_THERE: Final = (errors.DuplicateTable, errors.UniqueViolation, errors.WrongObjectType)
-"""What a server says where somebody else has made it, or is just doing so."""
+"""The server's errors if another session has created the partition, or is just creating it."""
 
 ATTACHED: Final = b"""
     select relname, inhdetachpending from pg_inherits join pg_class on pg_class.oid = inhrelid
@@ -63,35 +64,35 @@ class Span(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its table."""
+        """The name of the partition's table."""
         return f"message_{self.first}_{self.end}"
 
 
 def span_of(name: str) -> Span:
-    """The span that a partition's name says."""
+    """The span in a partition's name."""
     found = re.fullmatch(r"message_(\d+)_(\d+)", name)
     assert found is not None, name
     return Span(int(found[1]), int(found[2]))
 
 
 def attached_spans(connection: Connection) -> list[Span]:
-    """Of all partitions, by their first ids; those that are about to go are left out."""
+    """The spans of all partitions, in the order of their first ids, without those that are being detached."""
     return sorted(span_of(name) for name, is_going in connection.execute(ATTACHED).fetchall() if not is_going)
 
 
 def partition_size(ids: int, bits: int = PARTITION_BITS) -> int:
     """
-    How many ids a partition has that is made now.
+    How many ids a new partition has.
 
     Args:
-        ids: Of the log, about.
-        bits: Of the smallest size, as a power of two.
+        ids: The length of the log, about.
+        bits: The smallest size, as a power of two.
     """
     return max(1 << bits, min(1 << MOST_BITS, 1 << (ids // PARTITIONS).bit_length()))
 
 
 def missing_spans(spans: Sequence[Span], first: int, last: int, size: int) -> list[Span]:
-    """What is to be made so that every id from ``first`` to ``last`` has its partition."""
+    """The partitions to create so that every id from ``first`` to ``last`` has one."""
     found: list[Span] = []
     position = first
     while position <= last:
@@ -99,7 +100,7 @@ def missing_spans(spans: Sequence[Span], first: int, last: int, size: int) -> li
         if there is None:
             begin = position // size * size
             end = begin + size
-            # Where they were of another size before, it fills what is free.
+            # If older partitions have another size, the new one fills the gap.
             begin = max([begin, *[span.end for span in spans if span.end <= position]])
             end = min([end, *[span.first for span in spans if span.first > position]])
             there = Span(begin, end)
@@ -110,10 +111,10 @@ def missing_spans(spans: Sequence[Span], first: int, last: int, size: int) -> li
 
 def make(connection: Connection, span: Span) -> None:
     """
-    Make a partition, beside whoever reads and writes. It gets the indexes of all.
+    Create a partition while others read and write. It gets all indexes of ``message``.
 
     Raises:
-        psycopg.Error: It cannot be made, or somebody else just did.
+        psycopg.Error: It cannot be created, or another session has just created it.
     """
     with connection.transaction():
         connection.execute(f"create table {span.name} (like message including all)".encode())
@@ -125,11 +126,11 @@ def make(connection: Connection, span: Span) -> None:
 
 def drop_below(connection: Connection, first_id: int) -> None:
     """
-    Drop the partitions whose ids are all below ``first_id``. Waits for whoever reads them, as long as the session's
-    ``lock_timeout`` says; what was begun is ended the next time.
+    Drop the partitions whose ids are all below ``first_id``. Waits for their readers, as long as the session's
+    ``lock_timeout``. What was begun is completed the next time.
 
     Raises:
-        psycopg.Error: It cannot be done now: somebody has a lock on one, say.
+        psycopg.Error: It cannot be done now: another session has a lock on a partition, say.
     """
     for name, is_going in connection.execute(ATTACHED).fetchall():
         if is_going:
@@ -142,7 +143,7 @@ def drop_below(connection: Connection, first_id: int) -> None:
 
 
 class Partitions:
-    """Which partitions there are, and a thread that makes those that come next and drops those that are over."""
+    """Which partitions there are, and a thread that creates the next ones and drops those that are trimmed."""
 
     def __init__(
         self, database: Database, vpn: str, spans: Iterable[Span], *, bits: int = PARTITION_BITS
@@ -152,31 +153,31 @@ class Partitions:
         self._bits = bits
         self._spans = sorted(spans)
         self._lock = threading.Lock()
-        """Held while one is made."""
+        """Held while a partition is created."""
         self._wake = threading.Event()
         self._last_id = 0
         self._first_id = 0
         self.erased_ids: set[int] = set()
-        """Of messages whose old rows may be in their partitions still: what is left of them is to be taken out."""
+        """Ids of erased messages whose old row versions may still be in their partitions, until a vacuum."""
         self._has_looked = False
-        """Whether what an earlier gateway has left behind was dropped."""
+        """Whether partitions that an earlier gateway detached were dropped."""
         self._is_closing = False
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name=f"partitions {vpn}", daemon=True)
         self._thread.start()
 
     def has(self, first: int, last: int) -> bool:
-        """Whether all ids from ``first`` to ``last`` have their partition."""
+        """Whether all ids from ``first`` to ``last`` have a partition."""
         return not missing_spans(self._spans, first, last, self._size)
 
     def make_now(self, connection: Connection, first: int, last: int) -> None:
         """
-        Make what these ids need, on the writer's connection, between two of its transactions.
+        Create the partitions of these ids, on the writer's connection, between two of its transactions.
 
         Raises:
-            psycopg.Error: It cannot be done.
+            psycopg.Error: A partition cannot be created.
         """
-        # Whoever has the lock may wait for a server that is lost; that two make the same is seen by the server.
+        # The holder of the lock may wait for a lost server. If two create the same partition, the server tells.
         is_mine = self._lock.acquire(timeout=LOCK_SECONDS)
         try:
             self._make(connection, first, last)
@@ -185,25 +186,25 @@ class Partitions:
                 self._lock.release()
 
     def goes_on(self, last_id: int, first_id: int) -> None:
-        """Ids up to ``last_id`` are given out, and the log begins at ``first_id``, as far as is said (0: it is not)."""
+        """Note that ids up to ``last_id`` are given out, and that the log begins at ``first_id``; 0: as before."""
         self._last_id = max(self._last_id, last_id)
         self._first_id = max(self._first_id, first_id)
         if self._is_due():
             self._wake.set()
 
     def with_erased(self) -> tuple[frozenset[int], list[Span]]:
-        """Ids whose rows may have left something, and the partitions that they are in."""
+        """The ids of ``erased_ids``, and the partitions that they are in."""
         ids = frozenset(self.erased_ids)
         return ids, [span for span in self._spans if any(span.first <= i < span.end for i in ids)]
 
     def connect_anew(self) -> None:
-        """The writer had to: what is waited for here may be a server that was stopped."""
+        """The writer has connected again: this thread may be waiting for a server that was stopped."""
         connection = self._connection
         if connection is not None:
             cut(connection)
 
     def close(self) -> None:
-        """End; what is not done will be by the next gateway."""
+        """End the thread. The next gateway does what is left."""
         self._is_closing = True
         self._wake.set()
         self.connect_anew()
@@ -211,7 +212,7 @@ class Partitions:
 
     @property
     def _size(self) -> int:
-        """Of what is made now."""
+        """The size of a partition that is created now."""
         return partition_size(self._last_id - self._first_id, self._bits)
 
     def _is_due(self) -> bool:
@@ -253,7 +254,7 @@ class Partitions:
             self._connection = self._database.connect(self._vpn, "partitions", lock_timeout=str(PATIENCE_MS))
         connection = self._connection
         if self._last_id:
-            # The writer may have to wait for what is half made here.
+            # With the lock: the writer may have to wait for a partition that is being created here.
             with self._lock, bounded(connection):
                 self._make(connection, self._last_id, self._last_id + self._size)
         drop_below(connection, self._first_id)

@@ -1,11 +1,11 @@
 """
-Readers of a schema: pages of the log and of routes, and of searches, on a small pool of threads with a connection each.
+Readers of a schema: pages of the log and of routes, and searches, on a small pool of threads with a connection each.
 
-Every read is one short statement, so that it sees one state of the log: what was trimmed is below ``first_id`` for
-it, wherever its rows still are. A page is bounded in rows and in bytes, and in how much of the log it may look at, so
-that no reader stalls another. A search goes the ways that ``store.reading`` names.
+Every read is one short statement, so that it sees one state of the log: what was trimmed is below that state's
+``first_id``, even if its rows still exist. A page is bounded in rows, in bytes, and in how much of the log it may scan,
+so that no reader stalls another. A search goes the ways that ``store.reading`` names.
 
-Where the server cannot be reached, a read waits for it, or for the one that comes in its place.
+If the server cannot be reached, a read waits for it, or for the server that replaces it.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, nex
 T = TypeVar("T")
 
 MERGE_IDS: Final = 1 << 22
-"""Ids in which a page looks for messages of its routes: some partitions, of which each has to be planned for."""
+"""Ids in which a page looks for messages of its routes: some partitions, each of which has to be planned for."""
 
 LEAST_OF_EACH: Final = 64
-"""Messages that are read of each route that is merged, where a page has so many."""
+"""Messages that are read for each merged route, if a page has so many."""
 
 ROOMY_ROWS: Final = 256
-"""Whoever reads pages of more messages reads many."""
+"""A reader with larger pages than this reads many of them."""
 
 MOST_IDS: Final = 512
-"""Messages asked for by their ids."""
+"""Messages that one page gives by their ids."""
 
 TALLY_SECONDS: Final = STATEMENT_MS / 1000 + ANSWER_SECONDS
-"""What is counted may be much."""
+"""Counting may take long."""
 
 BEHIND_SECONDS: Final = 0.02
-"""Between two looks whether a standby has what it is asked for."""
+"""Between two looks whether a standby has what was asked for."""
 
 NEWEST: Final = "coalesce((select max(id) from message), 0)"
 
 TOLD: Final = "least(told_id, last_id)"
-"""A standby may show what nobody was told of yet."""
+"""The last id that was reported: a standby may show more."""
 
 DAMAGE: Final = frozenset({"XX001", "XX002", "58030"})
 """SQLSTATEs (PostgreSQL, Appendix A): data_corrupted, index_corrupted, io_error."""
@@ -72,7 +72,7 @@ class Behind(Exception):
     A standby does not have yet what the caller was told of.
 
     Attributes:
-        told_id: It has all up to this one.
+        told_id: The standby has everything up to this id.
     """
 
     def __init__(self, told_id: int) -> None:
@@ -100,25 +100,25 @@ class PostgresReader(PooledReader):
     ) -> None:
         """
         Args:
-            connect: Makes a connection, of which the search path is the schema.
-            name: The Message VPN's, for its threads.
-            largest_bytes: See ``PooledReader``; ``MAX_ID`` where nobody says when it grows.
-            is_standby: It may not have yet what a caller was told of: pages wait for that.
-            is_patient: What passes is waited for; else it fails.
+            connect: Makes a connection whose search path is the schema.
+            name: The Message VPN's; names the threads.
+            largest_bytes: See ``PooledReader``; ``MAX_ID`` if ``grow_largest`` is not called.
+            is_standby: The server may not have yet what a caller was told of: pages wait for that.
+            is_patient: After an error that may pass, try again for a while.
         """
         super().__init__(name, options, largest_bytes, indexed)
         self.connections = ReadConnections(connect, name)
         self._is_standby = is_standby
         self._newest = TOLD if is_standby else NEWEST
-        """The last message that a probe may find, beside the log's row."""
+        """SQL, over the log's row, for the last message that a probe may find."""
         if is_standby:
             self._told = f" and id <= (select {TOLD} from log)"
         self._is_patient = is_patient
         self.known_marks: Sequence[RetentionMark] | None = None
-        """What rules of retention took out as far as readers were told; None where they are told before it is gone."""
+        """The marks of retention rules that readers were told of; None if they are told before messages are removed."""
 
     def close(self) -> None:
-        """End it; a read that waits for the server is given up."""
+        """Close the connections; a read that waits for the server is given up."""
         self.connections.closing.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self.connections.close()
@@ -127,16 +127,16 @@ class PostgresReader(PooledReader):
 
     @property
     def connection(self) -> ReadConnection:
-        """Of the calling thread; made anew where it was lost."""
+        """The calling thread's connection; a lost one is replaced."""
         return self.connections.mine
 
     @property
     def _may_be_behind(self) -> bool:
-        """A primary may have come again as a standby."""
+        """Whether the server may be behind: a primary may have come back as a standby."""
         return self._is_standby or self.connection.is_standby
 
     def carry_out(self, read: Callable[[], T]) -> T:
-        """See ``PooledReader``; what passes is waited for."""
+        """See ``PooledReader``; after an error that may pass, the read is tried again for a while."""
         deadline = time.monotonic() + (PATIENCE_SECONDS if self._is_patient else 0.0)
         while True:
             try:
@@ -157,7 +157,7 @@ class PostgresReader(PooledReader):
         Wait before a read is tried again.
 
         Raises:
-            ReadFailed: It has taken too long, or nobody waits for it any more.
+            ReadFailed: It has taken too long, or the reader is being closed.
         """
         if time.monotonic() >= deadline or self.connections.closing.wait(seconds):
             raise ReadFailed(str(error) or "the standby is behind") from error
@@ -170,7 +170,7 @@ class PostgresReader(PooledReader):
         See ``store.ports.Reader``.
 
         Raises:
-            LogTrimmed: The log begins behind ``position``, or lacks more than readers were told (``known_marks``).
+            LogTrimmed: The log begins after ``position``, or lacks more than readers were told (``known_marks``).
         """
         stop = min(end, position + SCAN_IDS)
         condition, values = self._of_topics(patterns)
@@ -221,13 +221,13 @@ class PostgresReader(PooledReader):
             query = _in_order(sources)
         rows, is_whole, found = self._page(query, values, most)
         self._check_told(found.told_id, stop)
-        # One of which some are left out is on the page with all that was read of it.
+        # A route whose messages were cut has at least ``of_each`` of them on the page.
         is_whole = is_whole and len(rows) < of_each
         return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
 
     @reads
     def messages(self, ids: Sequence[int], *, with_held: bool = True) -> list[Row]:
-        """See ``store.ports.Reader``; ``with_held``: also those that endpoints alone hold."""
+        """See ``store.ports.Reader``. ``with_held``: also give held messages."""
         wanted = list(ids[: min(self._page_rows, MOST_IDS)])
         if not wanted:
             return []
@@ -243,10 +243,10 @@ class PostgresReader(PooledReader):
         self, rows: str, values: Sequence[Value], limit: int | None = None
     ) -> tuple[list[Row], bool, Packed]:
         """
-        Rows of a query within the page's bounds, and whether that is all of them.
+        Rows of a query within the page's bounds, whether those are all rows, and the page.
 
         Args:
-            limit: So many rows at most, as the query says.
+            limit: The most rows that the query gives; None: as many as a page holds.
         """
         most = self._page_rows if limit is None else limit
         largest = self.largest_bytes
@@ -265,7 +265,7 @@ class PostgresReader(PooledReader):
 
     def _one_by_one(self, rows: str, values: Sequence[Value], count: int) -> list[Row]:
         """
-        The rows before one that is not what was written: they are sound, and the next page begins with it, and fails.
+        The rows before a damaged one: they are sound. The next page begins with the damaged row, and fails.
         """
         found: list[Row] = []
         query = f"select {packed.HELD} from ({rows}) as page limit {count}"
@@ -282,9 +282,9 @@ class PostgresReader(PooledReader):
 
     def _check_told(self, told_id: int, stop: int) -> None:
         """
-        What the caller was told of has to be there, or a page would pass over it; and it has to be what was told of. A
-        server that a failover has left behind may have other messages with these ids, but none up to ``told_id``: the
-        commit after them was begun once they were on every machine that has to have them.
+        Check that the server has what the caller was told of: otherwise a page would skip it. It must also be the same
+        messages. A server that a failover has left behind may have other messages with these ids, but none up to
+        ``told_id``: the commit after them began when they were on every machine that has to have them.
 
         Raises:
             Behind: A standby does not have it yet.
@@ -293,7 +293,7 @@ class PostgresReader(PooledReader):
             raise Behind(told_id)
 
     def _check_has(self, stop: int) -> None:
-        """The same for what is read by more than one statement: later ones see no less."""
+        """The same check for reads of several statements: later statements see no less."""
         if self._may_be_behind:
             (told_id,) = self._ids(f"select {TOLD} from log", [])
             self._check_told(told_id, stop)
@@ -302,7 +302,7 @@ class PostgresReader(PooledReader):
 
     @reads
     def disk(self) -> DiskUse:
-        """What the tables of the schema take, with their indexes; what disk they are on, the server does not say."""
+        """The size of the schema's tables with their indexes. The server does not tell which disk they are on."""
         (size_bytes,) = self._ids(
             "select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class "
             "where relnamespace = current_schema()::regnamespace and relkind = 'r'",
@@ -316,7 +316,7 @@ class PostgresReader(PooledReader):
         found = self.connection.ask(positions_since(self._newest), [times_ms])
         return [number(position) for (position,) in found]
 
-    # --- what they are made of ----------------------------------------------------------------------------------
+    # --- the parts of pages -------------------------------------------------------------------------------------
 
     def _ask(
         self, kinds: Sequence[type], sql: str, values: Sequence[Any], *, is_long: bool = False
@@ -345,7 +345,7 @@ class PostgresReader(PooledReader):
 
 
 def _in_order(sources: Sequence[str]) -> str:
-    """Messages of the sources together, by their ids, and no more than the statement's third value."""
+    """The messages of all sources, in the order of their ids, and no more than the statement's third value."""
     if len(sources) == 1:
         return f"{sources[0]} order by id limit $3::bigint"
     each = " union all ".join(f"({source} order by id limit $3::bigint)" for source in sources)
@@ -354,8 +354,8 @@ def _in_order(sources: Sequence[str]) -> str:
 
 def _merge(sources: Sequence[str]) -> str:
     """
-    Messages of the routes in the statement's fourth value, by their ids: of each no more than its fifth value, and no
-    more than its third in all. Where one has more, what is above the last of them is left to the next page.
+    Messages of the routes in the statement's fourth value, in the order of ids: at most the fifth value for each route,
+    and the third value in all. If a route has more, ids above its last one here are left to the next page.
     """
     each = " union all ".join(
         f"select {number} as source, found.* from unnest($4::bigint[]) as named (route) "
@@ -375,7 +375,7 @@ def _text(value: bytes | None) -> str:
 
 
 READ: Final[Mapping[type, Callable[[Any], Any]]] = {int: number, str: _text, bytes: bytes}
-"""What a value of a kind is, as it comes."""
+"""Reads a value of a type from its binary format."""
 
 MARKS: Final = """
     select first_id, (select json_agg(json_build_array(rule, below, whole_time))::text from retention) from log
@@ -390,17 +390,17 @@ def check_is_whole(
     patterns: Sequence[str],
 ) -> None:
     """
-    That a page lacks nothing but what its reader knows to be missing; to be asked once it was read.
+    Check that a page lacks nothing but what its reader knows to be missing. Call this after reading the page.
 
     Args:
-        known: The marks of which readers were told.
+        known: The marks that readers were told of.
         position: The first id of the page.
-        stop: One past the last.
-        patterns: The topics that are read; none for all.
+        stop: One past the last id of the page.
+        patterns: The topics that are read; empty for all.
 
     Raises:
-        TakenOut: A rule took messages out that may have been for it.
-        LogTrimmed: The log begins behind it now, and does not know any more what was taken out there.
+        TakenOut: A rule removed messages that may have been for this page.
+        LogTrimmed: The log begins after ``position`` now, and does not know any more what was removed there.
     """
     ((first_id, text),) = connection.ask(MARKS, ())
     if number(first_id) > position:
@@ -431,7 +431,7 @@ def positions_since(newest: str) -> str:
     SQL for the positions of the times in ``$1``, in their order (``store.ports.Reader.positions_since``).
 
     Args:
-        newest: SQL, over the log's row, for the last id that is looked at.
+        newest: SQL, over the log's row, for the last id that may be found.
     """
     return f"""
         with recursive bounds as (

@@ -1,32 +1,32 @@
 """
 The tables of a Message VPN's schema in PostgreSQL, and the migrations that make them.
 
-Shape, and why. What is not said here is as in ``store.sqlite.schema``:
+Shape, and why. Everything else is as in ``store.sqlite.schema``:
 
-``message``     what the replay log holds, and that alone: one row a message, by id, never changed. Partitioned by id,
-                so that trimming drops whole partitions behind, and leaves nothing to be vacuumed; what a retention rule
-                takes out between others is deleted, and its place is vacuumed, or goes with the partition. Rows with
-                ids below the log's ``first_id`` are not there for any reader, even where their partition still is:
-                whoever reads says ``id >= first_id`` in the same statement. Partitions are named by the ids that they
-                hold (``store.postgresql.partitions``); they need not be of one size.
+``message``     what the replay log holds, and nothing else: one row a message, by id, never changed. Partitioned by id,
+                so that trimming drops whole partitions later, and leaves nothing to vacuum. What a retention rule
+                removes between other messages is deleted; its space is vacuumed, or freed with the partition. Rows with
+                ids below the log's ``first_id`` do not exist for readers, even if their partition does: every reader
+                says ``id >= first_id`` in the same statement. Partitions are named by the ids that they hold
+                (``store.postgresql.partitions``), and may differ in size.
 ``message_route_id_idx`` of each partition: the messages of a route, in the order of their ids.
-``held_message``  what endpoints alone hold: not logged by policy, or trimmed while one needed it. Trimming puts it
-                here, with the count of those that need it in ``held``; the last of them takes the row with it.
-``route``       ``endpoints`` as an array. One that no message names any more is dropped behind.
+``held_message``  held messages: not logged by policy, or trimmed while an endpoint needed them. Trimming moves a
+                message here, with the number of endpoints that need it in ``held``; the last of them deletes the row.
+``route``       ``endpoints`` as an array. A route that no message names any more is deleted in the background.
 ``property_value``  by segments of ids, and trimmed by segments.
-``log``         one row, which every transaction changes, first of all that it does. Beside what SQLite's says:
-                ``epoch`` rises whenever a gateway takes the store over, ``commit_no`` counts commits, so that one
-                whose answer was lost is looked up; ``active`` is the HOST:PORT that the active gateway's clients use. A
-                transaction of a gateway that was deposed, or one that was done already, would make ``commit_no`` null,
-                which it must not be (``FENCE``). ``told_id`` is what ``last_id`` was before the newest commit: that
-                one was begun when the one before it was known to be as durable as any, and nobody takes back what a
-                standby has of it. So it bounds who reads on a standby, which may show a commit before its gateway has
-                told of it, or one that a failover undoes.
+``log``         one row, which every transaction changes before anything else. In addition to SQLite's columns:
+                ``epoch`` rises whenever a gateway takes over the store. ``commit_no`` counts commits, so that a commit
+                whose answer was lost can be looked up. ``active`` is the HOST:PORT of the active gateway for clients. A
+                transaction of a deposed gateway, or a transaction that was committed already, would set ``commit_no``
+                to null, which is not allowed (``FENCE``). ``told_id`` is ``last_id`` before the newest commit: that
+                commit began when the one before was known to be durable, and no failover takes back what a standby has
+                of the one before. So ``told_id`` bounds readers on a standby, which may show a commit before its
+                gateway has reported it, or a commit that a failover undoes.
 ``migration``   names of the migrations that were applied, in their order.
 
-All text is UTF-8 in the order of its bytes, and holds no U+0000, which PostgreSQL cannot store
-(``store.postgresql.database``). Rows that change often have room on their page for their next version, so that no index
-is written with them.
+All text is UTF-8 in the order of its bytes, and contains no U+0000, which PostgreSQL cannot store
+(``store.postgresql.database``). Tables whose rows change often leave room on each page for the next versions of its
+rows, so that an update writes no index.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from gateway.core import model
 from store import schema as shared
 
 MESSAGE_COLUMNS: Final = "id, time, checksum, route, bare, topic, content"
-"""Of ``message``, as they lie in its rows: those of eight bytes first, so that none is padded."""
+"""Columns of ``message``, in the order of storage: columns of eight bytes first, so that none is padded."""
 
 HELD_COLUMNS: Final = "id, time, checksum, route, bare, held, topic, content"
-"""Of ``held_message``."""
+"""Columns of ``held_message``."""
 
 FENCE: Final = (
     "update log set commit_no = case when epoch = %s and commit_no = %s then %s end, "
@@ -52,17 +52,18 @@ FENCE: Final = (
     "archived_id = greatest(archived_id, %s), counted_id = greatest(counted_id, %s), told_id = last_id"
 )
 """
-What every transaction of a writer begins with. Its values: the writer's epoch, the last commit's number, this one's,
-and then what the log's row says from now on. Where the epoch or the number is another, it fails (not-null).
+The beginning of every transaction of a writer. Its values: the writer's epoch, the number of the last commit, the
+number of this commit, and the new values of the log's row. If the epoch or the number of the last commit differs, it
+fails (not-null).
 """
 
 _ROW_BYTES: Final = (
     f"(octet_length(content) + octet_length(replace(topic, chr(1), '')) + {model.ROW_BYTES})::bigint"
 )
-"""An escaped character of a topic counts as the one it is."""
+"""An escaped character of a topic counts as one character."""
 
 SIZE_ON_DISK: Final = f"coalesce({shared.size_on_disk(_ROW_BYTES)}, 0)::bigint"
-"""SQL that sums what messages take of the disk; contents are not read for it."""
+"""SQL for the sum of the disk space that messages take. Contents are not read for it."""
 
 TABLES: Final = (
     """
@@ -91,7 +92,7 @@ TABLES: Final = (
     )
     """,
     "create index held_message_route_id_idx on held_message (route, id) where route <> 0",
-    # Compressing costs the primary more than it saves, and cutting a front off what is compressed reads all of it.
+    # Compression costs the primary more than it saves, and reading the front of a compressed content reads all of it.
     "alter table message alter column content set storage external",
     "alter table held_message alter column content set storage external",
     "create table route (number bigint primary key, priority integer, endpoints bigint[] not null)",
@@ -137,12 +138,12 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     "m006_last_values": (*shared.LAST_VALUES, *shared.LAST_VALUE_INDEXES),
     "m007_dedup": (shared.DEDUP,),
 }
-"""Their statements, by name, in their order."""
+"""Statements by the migration's name, in the order of the migrations."""
 
 
 def applied_migrations(connection: psycopg.Connection[Any]) -> list[str]:
     """
-    Names of the migrations that the schema in the connection's search path has seen, in their order.
+    Names of the migrations that were applied to the schema in the connection's search path, in their order.
     """
     (there,) = connection.execute("select to_regclass('migration') is not null").fetchone() or (False,)
     if not there:
@@ -152,12 +153,12 @@ def applied_migrations(connection: psycopg.Connection[Any]) -> list[str]:
 
 def migrate(connection: psycopg.Connection[Any], place: str) -> None:
     """
-    Bring the schema in the connection's search path to what this version knows: all of it, or nothing. Nobody else does
-    so meanwhile.
+    Bring the schema in the connection's search path to this version, completely or not at all. No other session may do
+    so at the same time.
 
     Raises:
         StoreTooNew: It was written by a later version.
-        psycopg.Error: It cannot be done.
+        psycopg.Error: The migration failed.
     """
     with connection.transaction():
         applied = applied_migrations(connection)

@@ -1,16 +1,16 @@
 """
-A hot standby of PostgreSQL, read: pages of history for the active gateway, so that they cost the primary nothing, and a
-whole Message VPN for a gateway that waits (``store.following``).
+Reads from a hot standby of PostgreSQL: pages of history for the active gateway, so that they cost the primary nothing,
+and a whole Message VPN for a gateway that waits (``store.following``).
 
-The standby is asked for the log: pages of it, searches in it, and counts. What changes with each delivery (attempts,
-what endpoints hold, the newest message) comes from the primary: a standby may be behind, and would tell of a past.
-Nothing is passed over, and nobody waits for a standby. Where it has not replayed yet what the caller was told of, does
-not answer, or fails in any other way, the page comes from the primary. The standby is then left alone for a while:
-where it was behind, for the ids that it did not have.
+The standby serves what reads the log: pages, searches and counts. What changes with each delivery (attempts, backlogs,
+the newest message) comes from the primary, because a standby may be behind. Nothing is skipped, and nobody waits for a
+standby. If it has not replayed yet what the caller was told of, does not answer, or fails in any other way, the page
+comes from the primary. The standby is then not used for a while; if it was behind, only for the ids that it did not
+have.
 
-A gateway that waits asks for the log's row now and then, as a standby takes no ``LISTEN``. It uses no index of
-properties: a commit of the active gateway may end one, and nobody tells the standby in time. Searches look at the
-messages.
+A gateway that waits reads the log's row now and then, because ``LISTEN`` does not work on a standby. It does not use
+the index of properties: the active gateway may end an index with a commit, and nothing tells the standby's readers in
+time. So searches look at the messages.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from store.reading import SCAN_IDS
 T = TypeVar("T")
 
 REST_SECONDS: Final = 5.0
-"""For which a standby is left alone that has failed."""
+"""How long a standby that has failed is not used."""
 
 BEHIND_SECONDS: Final = 0.2
-"""For which it is not asked again for what it did not have."""
+"""How long it is not asked again for ids that it did not have."""
 
 
 class StandbyReader(PostgresReader):
-    """A primary's reader, which has pages of history from a standby's."""
+    """A reader of the primary that takes pages of history from a reader of the standby."""
 
     def __init__(
         self,
@@ -60,31 +60,31 @@ class StandbyReader(PostgresReader):
     ) -> None:
         """
         Args:
-            connect: To the primary, see ``PostgresReader``, as for all that is not said here.
-            standby: One that has no patience. The threads of this one read by it.
+            connect: Connects to the primary. The other arguments are as for ``PostgresReader``.
+            standby: A reader that is not patient. The threads of this reader read with it.
         """
         super().__init__(connect, name, options, largest_bytes, indexed)
         self._standby = standby
         self.is_left_alone = False
-        """The standby is not asked: it may have what must not be read any more."""
+        """The standby is not used: it may still have contents that must not be read any more."""
         self._rests_until = 0.0
         self._lacks: tuple[float, int] = (0.0, MAX_ID)
-        """Until when, and from which id on, it is not asked."""
+        """Until when (``time.monotonic``), and from which id on, the standby is not asked."""
 
     @property
     def standby_damage(self) -> str | None:
-        """See ``store.ports.Reader``: what the standby could not give came from the primary."""
+        """See ``store.ports.Reader``."""
         return self._standby.damage
 
     def grow_largest(self, size_bytes: int) -> None:
-        """A content of this size is about to be there."""
+        """See ``PooledReader``."""
         super().grow_largest(size_bytes)
         self._standby.grow_largest(size_bytes)
 
     def close(self) -> None:
-        """End it."""
+        """Close the connections."""
         self._standby.connections.closing.set()
-        super().close()  # whose threads read from both
+        super().close()  # its threads read from both servers
         self._standby.close()
 
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
@@ -110,8 +110,10 @@ class StandbyReader(PostgresReader):
 
     def _read(self, read: Callable[[PostgresReader], T], stop: int) -> T:
         """
+        Read from the standby, or else from the primary.
+
         Args:
-            stop: Ids below this one are looked at.
+            stop: Only ids below this one are read.
         """
         now = time.monotonic()
         until, lacks = self._lacks
@@ -147,12 +149,12 @@ POINTS: Final = "select name, position, time, made from point order by name"
 
 
 class FollowedSchema:
-    """One schema on a standby."""
+    """The schema of a Message VPN on a standby, as ``store.following.Followed``."""
 
     def __init__(self, database: Database, vpn: str, options: StoreOptions) -> None:
         """
         Raises:
-            StoreError: It is not there, or cannot be read.
+            StoreError: The schema is not there, or cannot be read.
         """
         self._database = database
         self._vpn = vpn
@@ -186,7 +188,7 @@ class FollowedSchema:
         ((generation, first, told, time, floor, size, archived, commit_no, *marks),) = found
         log = LogState(
             generation=generation,
-            # What was told of may all be trimmed, and more.
+            # What was reported may be trimmed completely, and later messages as well.
             first_id=min(first, told + 1),
             next_id=told + 1,
             last_time_ms=time,
@@ -235,6 +237,6 @@ class FollowedSchema:
             with bounded(self._connection):
                 return PostgresShortTables(self._connection).ask(sql, *values)
         except (psycopg.Error, OSError) as error:
-            # The next look connects again: to another standby, perhaps.
+            # The next look connects again, perhaps to another standby.
             self._disconnect()
             raise ReadFailed(str(error)) from error

@@ -1,8 +1,8 @@
 """
-The port's ``Store`` in PostgreSQL: one schema for each Message VPN, in one database; and what a gateway finds in it
-when it starts.
+The port's ``Store`` in PostgreSQL: one schema for each Message VPN, in one database; and what a gateway reads from it
+at a start.
 
-What is asked of an engine is ``store.ports``; the schema's shape is ``store.postgresql.schema``.
+``store.ports`` defines the port; ``store.postgresql.schema`` describes the schema.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STANDBYS: Final = b"""
 REPLAYED: Final = b"select not pg_is_in_recovery() or pg_last_wal_replay_lsn() >= %s::pg_lsn"
 
 LOOK_SECONDS: Final = 0.05
-"""From one look at a standby to the next."""
+"""Between two looks at a standby."""
 
 
 class PostgresStores:
@@ -69,17 +69,17 @@ class PostgresStores:
     ) -> None:
         """
         Args:
-            url: libpq's connection string, or URI: of a server that can be written to, one of several if need be.
-            password_file: Holds the password and nothing else; read at each connection.
-            read_url: Of a standby that pages of the log are read from; None: they are read where is written.
+            url: libpq's connection string, or URI, of a server that takes writes. It may name several servers.
+            password_file: Contains the password and nothing else; read for each connection.
+            read_url: Of a standby from which pages of the log are read; None: they are read from the same server.
             lease_seconds: No gateway delivers messages for longer than this after its last commit.
-            partition_bits: Ids of a partition that is made now, as a power of two.
+            partition_bits: Ids of a new partition, at least, as a power of two.
         """
         self._lease_seconds = lease_seconds
         self._known: dict[str, takeover.Known] = {}
-        """The newest commits of stores that this gateway has had, or waited for."""
+        """By Message VPN, the newest commit that this gateway knows of, from its own time or from waiting."""
         self._successors: dict[str, takeover.Successor] = {}
-        """What was seen of the gateways that have the stores that were asked for."""
+        """By Message VPN, what was seen of the gateway that has its store."""
         self._database = Database(url, password_file)
         self._read_database = self._database if read_url is None else Database(read_url, password_file)
         self._partition_bits = partition_bits
@@ -124,7 +124,7 @@ class PostgresStores:
         """See ``store.ports.Stores.remove``."""
         try:
             with self._database.connect(vpn, "remove") as connection:
-                # One by one: each takes locks, of which a server has so many.
+                # One by one: each needs locks, and the server's number of locks is limited.
                 for span in attached_spans(connection):
                     connection.execute(f"drop table {span.name}".encode())
                 connection.execute(f"drop schema if exists {quoted_schema(vpn)} cascade".encode())
@@ -146,17 +146,17 @@ class PostgresStore:
     ) -> None:
         """
         Args:
-            databases: That is written to, and that the log is read from.
-            taken: Its connection is the store's from now on.
+            databases: The database to write to, and the database to read the log from.
+            taken: The store owns its connection from now on.
 
         Raises:
-            psycopg.Error: It cannot be read.
+            psycopg.Error: The schema cannot be read.
         """
         self._database, self._read_database = database, read_database = databases
         self._vpn = vpn
         self._on_commit: OnCommit | None = None
         self._untold: WriteFailed | None = None
-        """It was deposed before anybody had begun to write."""
+        """The error, if the store was deposed before ``start_writer`` was called."""
         connection = taken.connection
         self.recovered = recover(connection)
         self.place, self.engine = database.place_of(vpn), engine(connection)
@@ -170,7 +170,7 @@ class PostgresStore:
             connect_standby = partial(read_database.connect, vpn, "standby")
             standby = PostgresReader(connect_standby, *read_from, is_standby=True, is_patient=False)
             self.reader = StandbyReader(connect, *read_from, standby)
-        # It commits by itself: others see that this gateway is well while it makes use of what it found.
+        # It commits by itself, so that other gateways see that this one is well before ``start_writer`` is called.
         self._writer = PostgresWriter(
             database, vpn, taken, self.recovered, self._partitions, self._told, self.reader.grow_largest
         )
@@ -201,7 +201,7 @@ class PostgresStore:
         return True
 
     def _has_replayed(self, place: str, seconds: float) -> bool:
-        """Whether the standby that is read has what was committed up to a place of the write-ahead log."""
+        """Whether the standby for reads has replayed the write-ahead log up to a place."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with suppress(psycopg.Error, OSError):
@@ -242,17 +242,17 @@ def _take_over(
     options: StoreOptions,
 ) -> takeover.TakenOver:
     """
-    Make the schema if there is none, or migrate it if an earlier version made it, and take it over.
+    Create the schema if there is none, migrate it if an earlier version wrote it, and take it over.
 
     Args:
-        connection: Has the lock.
+        connection: Holds the lock.
         known: The newest commit that this gateway knows of.
 
     Raises:
         StoreTooNew: It was written by a later version.
         StoreError: It cannot be used.
         TimeoutError: Its commits wait for a standby that does not answer.
-        psycopg.Error: It cannot be done.
+        psycopg.Error: The database failed.
     """
     began = time.monotonic()
     with takeover.standby_awaited(connection, database, vpn):
@@ -260,7 +260,7 @@ def _take_over(
         tables = PostgresShortTables(connection)
         check_whole(database.place_of(vpn), read_mark(tables))
         with connection.transaction():
-            # The generation is random: a log made anew must never be taken for the one before.
+            # The generation is random, so that a recreated log is never taken for the one before.
             connection.execute(
                 b"insert into log (generation, last_time, floor_time) values (%s, %s, %s) on conflict do nothing",
                 (secrets.randbits(63), now_ms, now_ms),
@@ -268,13 +268,13 @@ def _take_over(
             epoch, commit_no = takeover.raise_epoch(connection, stored_text(options.advertise), known)
             tables.update_spans(options.index)
             apply_priorities(tables, options.priorities)
-        # What was committed before may not be on a standby yet: nothing of it is told before that.
+        # Earlier commits may not be on a standby yet: nothing of them is reported before they are.
         takeover.barrier(connection, epoch)
     return takeover.TakenOver(connection, epoch, commit_no, known, began)
 
 
 def _make(connection: Connection, place: str, vpn: str) -> None:
-    """Have the schema be there, as this version knows it."""
+    """Create the schema, or migrate it to this version."""
     ((encoding,),) = connection.execute(b"select current_setting('server_encoding')").fetchall()
     if encoding != "UTF8":
         raise StoreError("cannot open", place, f"its encoding is {encoding}", "Make a database in UTF8")
@@ -288,8 +288,8 @@ def _make(connection: Connection, place: str, vpn: str) -> None:
 
 def look_ahead(database: Database, vpn: str) -> Ahead:
     """
-    What the next start would do to what a Message VPN has in a database, which may be in use; nothing is changed. What
-    cannot be read would be refused.
+    What the next start would do to a Message VPN in a database, which may be in use; nothing is changed. A start would
+    refuse what cannot be read.
     """
     place = database.place_of(vpn)
     try:

@@ -1,15 +1,15 @@
 """
-One active gateway at a time: it has an advisory lock as long as its session lasts, and it has raised the epoch in the
-log's row, which each of its transactions carries. The lock keeps others waiting; it is the epoch that keeps a gateway
-that was taken over from being believed.
+One active gateway at a time. It holds an advisory lock as long as its session lasts, and it has raised the epoch in the
+log's row, which every transaction of the gateway must match. The lock keeps other gateways waiting. The epoch keeps a
+gateway that was taken over from committing anything.
 
-A gateway that was stopped keeps its session, and the lock with it, and commits nothing. So one that waits looks at the
-number of the last commit, which rises every second as long as the active one is well. When it has stood still for
-longer than any gateway delivers messages without having committed, and the session does nothing, the session is ended.
-What a gateway that goes on then sends to the database is refused by its epoch.
+A gateway whose process was stopped (SIGSTOP, say) keeps its session and the lock, and commits nothing. So a gateway
+that waits watches the number of the last commit, which rises every second as long as the active gateway is well. If the
+number has not changed for longer than any gateway delivers messages without a commit, and the session is idle, the
+waiting gateway ends the session. If the stopped gateway goes on later, its epoch is refused.
 
-A barrier is a commit like any other, of which the answer is waited for: the log of the database is one, so when a
-standby has the barrier, it has all that came before it, too.
+A barrier is a commit whose answer is awaited. The database has one write-ahead log: if a standby has the barrier, it
+has everything before the barrier, too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from store.errors import Deposed
 from store.postgresql.database import Connection, Database, cut, lock_key
 
 WRITER: Final = "writer"
-"""The purpose of the session that has the lock."""
+"""The purpose of the session that holds the lock."""
 
 BEYOND_LEASE_SECONDS: Final = 1.0
-"""For which a session that does nothing is left alone after its gateway's lease must have ended."""
+"""How long an idle session is left alone after its gateway's lease must have ended."""
 
 HOLDER: Final = b"""
     select pid, state <> 'active' or coalesce(wait_event_type, '') = 'Client'
@@ -41,22 +41,22 @@ HOLDER: Final = b"""
         and pg_locks.database = (select oid from pg_database where datname = current_database())
         and classid = %s::bigint::oid and objid = %s::bigint::oid
 """
-"""The session that has a lock, and whether the server waits for it. A commit that waits for a standby does not."""
+"""The session that holds a lock, and whether it is idle. A session whose commit waits for a standby is not idle."""
 
 
 def try_lock(connection: Connection, vpn: str) -> bool:
-    """Take the lock of a Message VPN, if nobody has it, as long as the session lasts."""
+    """Take the lock of a Message VPN if it is free. It is held as long as the session lasts."""
     ((is_mine,),) = connection.execute(b"select pg_try_advisory_lock(%s)", (lock_key(vpn),)).fetchall()
     return bool(is_mine)
 
 
 def unlock(connection: Connection) -> None:
-    """Let go of the lock."""
+    """Release the lock."""
     connection.execute(b"select pg_advisory_unlock_all()")
 
 
 STANDBY_SECONDS: Final = 10.0
-"""For which a takeover's commits may wait for a synchronous standby before it is given up, and tried again."""
+"""How long the commits of a takeover may wait for a synchronous standby before the takeover is given up for now."""
 
 LOOK_SECONDS: Final = 1.0
 
@@ -70,11 +70,11 @@ NO_STANDBY: Final = "its commits wait for a synchronous standby, and none answer
 @contextmanager
 def standby_awaited(connection: Connection, database: Database, vpn: str) -> Iterator[None]:
     """
-    Give up what is done in the block once its commits have waited for a standby for ``STANDBY_SECONDS``. They are not
-    cancelled: the session goes on waiting at the server, and has the lock until there is a standby.
+    Give up the block once its commits have waited for a standby for ``STANDBY_SECONDS``. The commits are not cancelled:
+    the session goes on waiting at the server, and holds the lock until there is a standby.
 
     Raises:
-        TimeoutError: It was given up.
+        TimeoutError: The block was given up.
     """
     ended = threading.Event()
     waited = 0.0
@@ -85,7 +85,7 @@ def standby_awaited(connection: Connection, database: Database, vpn: str) -> Ite
             try:
                 waited = waited + LOOK_SECONDS if waits_for_standby(database, vpn) else 0.0
             except (psycopg.Error, OSError):
-                continue  # whoever waits for the server finds out
+                continue  # the block notices a lost server itself
             if waited >= STANDBY_SECONDS:
                 cut(connection)
                 return
@@ -104,7 +104,7 @@ def standby_awaited(connection: Connection, database: Database, vpn: str) -> Ite
 
 def waits_for_standby(database: Database, vpn: str) -> bool:
     """
-    Whether a commit of this gateway's writer, or one of before, waits for a standby.
+    Whether a commit of this gateway's writer, in this session or an earlier one, waits for a standby.
 
     Raises:
         psycopg.Error, OSError: The server cannot be asked.
@@ -116,14 +116,14 @@ def waits_for_standby(database: Database, vpn: str) -> bool:
 NEWEST: Final = b"select generation, commit_no, last_id from log"
 
 MOST_STEP: Final = 1 << 32
-"""Of epochs."""
+"""The highest step between two epochs."""
 
 
 @dataclass
 class Known:
     """
-    The newest that a gateway knows to be committed, its own or another's. A database that has less has lost it: it went
-    over to a standby that did not have all.
+    The newest commit that a gateway knows of, its own or another's. A database that has less has lost it: a failover
+    went to a standby that was behind.
     """
 
     generation: int = 0
@@ -131,7 +131,7 @@ class Known:
     last_id: int = 0
 
     def saw(self, generation: int, commit_no: int, last_id: int) -> None:
-        """This is committed."""
+        """Note that this is committed."""
         if generation != self.generation:
             self.generation, self.commit_no, self.last_id = generation, commit_no, last_id
         else:
@@ -143,34 +143,34 @@ class TakenOver(NamedTuple):
     """A store that this gateway has taken over."""
 
     connection: Connection
-    """Has the lock, and raised the epoch."""
+    """Holds the lock, and has raised the epoch."""
     epoch: int
     commit_no: int
-    """Number of the last commit."""
+    """The number of the last commit."""
     known: Known
-    """Is told of what is committed."""
+    """Is updated with each commit."""
     began: float
-    """``time.monotonic`` of before it took over."""
+    """``time.monotonic`` before the takeover began."""
 
 
 class Successor:
-    """A gateway that waits for the store of a Message VPN, and what it has seen of the one that has it."""
+    """A gateway that waits for the store of a Message VPN, and what it has seen of the gateway that has it."""
 
     def __init__(self, vpn: str, lease_seconds: float, known: Known) -> None:
         """
         Args:
             lease_seconds: No gateway delivers messages for longer than this after its last commit.
-            known: Is told of what it sees.
+            known: Is updated with what it sees.
         """
         self._known = known
         self._key = lock_key(vpn)
         self._patience = lease_seconds + BEYOND_LEASE_SECONDS
         self._seen: tuple[int, int] | None = None
-        """Process of the session that has the lock, and the number of the last commit."""
+        """The process id of the session that holds the lock, and the number of the last commit."""
         self._seen_at = 0.0
 
     def look(self, connection: Connection) -> None:
-        """Look at who has the lock; whoever has stopped to commit has its session ended."""
+        """Look at the holder of the lock. If its gateway has stopped committing, end its session."""
         high, low = self._key >> 32 & 0xFFFFFFFF, self._key & 0xFFFFFFFF
         holders = connection.execute(HOLDER, (high, low)).fetchall()
         rows = _rows_of_log(connection, NEWEST)
@@ -188,16 +188,15 @@ class Successor:
 
 
 def active_gateway(connection: Connection) -> str | None:
-    """HOST:PORT that the clients of the active gateway use, if that is known."""
+    """HOST:PORT of the active gateway for clients, if known."""
     rows = _rows_of_log(connection, b"select active from log")
     return rows[0][0] or None if rows else None
 
 
 def raise_epoch(connection: Connection, active: str, known: Known) -> tuple[int, int]:
     """
-    Nobody else's commits are taken from now on; inside the caller's transaction. Where the database has lost commits
-    that were known, ids that somebody was told of could be given out again: the log gets another generation, and leaves
-    ids out.
+    Make this gateway the only one that can commit, in the caller's transaction. If the database has lost commits that
+    were known, ids that clients know could be given out again: then the log gets another generation, and skips ids.
 
     Returns:
         (epoch, number of the last commit).
@@ -209,7 +208,7 @@ def raise_epoch(connection: Connection, active: str, known: Known) -> tuple[int,
             b"update log set generation = %s, last_id = %s, archived_id = 0",
             (generation, max(last_id, known.last_id) + SKIP_IDS),
         )
-    # By no fixed step: a database that has lost a takeover gives nobody the epoch that another one believes to have.
+    # The step is random: if the database has lost a takeover, no gateway gets the epoch that another believes it has.
     ((epoch, commit_no, last_id),) = connection.execute(
         b"update log set epoch = epoch + %s, active = %s returning epoch, commit_no, last_id",
         (secrets.randbelow(MOST_STEP) + 1, active),
@@ -220,14 +219,14 @@ def raise_epoch(connection: Connection, active: str, known: Known) -> tuple[int,
 
 def barrier(connection: Connection, epoch: int) -> int:
     """
-    Commit something, and wait for it: all that is found then is as durable as any commit.
+    Make a commit, and wait for it: everything found afterwards is as durable as any commit.
 
     Returns:
         The number of the last commit.
 
     Raises:
-        Deposed: The epoch is another.
-        psycopg.Error: It is not known to be committed.
+        Deposed: The epoch has changed.
+        psycopg.Error: It is unknown whether the commit succeeded.
     """
     warnings: list[str] = []
 
@@ -243,7 +242,7 @@ def barrier(connection: Connection, epoch: int) -> int:
                 ).fetchall()
             if not rows:
                 raise Deposed("another gateway has taken the store over")
-            # A wait for the standby that somebody ended is answered with a warning, and says nothing.
+            # If somebody cancels the wait for the standby, the answer is a warning, and proves nothing.
             if not warnings:
                 break
             warnings.clear()
@@ -255,8 +254,8 @@ def barrier(connection: Connection, epoch: int) -> int:
 
 def end_own_sessions(connection: Connection, database: Database, vpn: str) -> None:
     """
-    End what is left of this gateway's earlier sessions: their connections are lost, but a server may not know yet, and
-    they have the lock.
+    End this gateway's earlier sessions. Their connections are lost, but while the server does not know that, they hold
+    the lock.
     """
     connection.execute(
         b"select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s "
@@ -266,12 +265,12 @@ def end_own_sessions(connection: Connection, database: Database, vpn: str) -> No
 
 
 def is_deposed(connection: Connection, epoch: int) -> bool:
-    """Whether another gateway has taken over, as far as is known already."""
+    """Whether another gateway has taken over, as far as the server knows."""
     rows = connection.execute(b"select epoch from log").fetchall()
     return [(epoch,)] != rows
 
 
 def _rows_of_log(connection: Connection, sql: bytes) -> list[Any]:
-    """None where the schema is just being made."""
+    """The rows of a query on ``log``; none while the schema is being created."""
     ((is_there,),) = connection.execute(b"select to_regclass('log') is not null").fetchall()
     return connection.execute(sql).fetchall() if is_there else []

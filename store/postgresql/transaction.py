@@ -1,8 +1,9 @@
 """
-Effects turned into PostgreSQL's statements: one transaction's worth, made before anything of it is sent.
+Effects turned into PostgreSQL's statements: those of one transaction, made before anything is sent.
 
-What the log's row says from now on is gathered, and goes into the statement that every transaction begins with
-(``schema.FENCE``). A few messages are an INSERT, which goes out in one pipeline with all the rest; many are a COPY.
+The new values of the log's row are collected, and go into the statement that begins every transaction
+(``schema.FENCE``). A few messages are an INSERT, which is sent in one pipeline with everything else; many messages are
+a COPY.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from store.property_index import index_entries
 from store.transaction import Before, LooksAtMessages, StoreTransaction
 
 FEW: Final = 32
-"""Messages that are an INSERT: more are quicker as a COPY, though that takes round trips of its own."""
+"""Most messages of an INSERT: a COPY is quicker for more, although it takes round trips of its own."""
 
 _MESSAGES: Final = (
     "unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::integer[], %s::text[], %s::bytea[])"
@@ -33,7 +34,7 @@ _FENCED: Final = (
 )
 
 INSERT_MESSAGE: Final = f"insert into message ({schema.MESSAGE_COLUMNS}) values (%s, %s, %s, %s, %s, %s, %s)"
-"""One, without arrays: it takes half of the time."""
+"""For one message, without arrays: it takes half of the time."""
 
 INSERT_MESSAGES: Final = f"insert into message ({schema.MESSAGE_COLUMNS}) select * from {_MESSAGES}"
 
@@ -41,7 +42,7 @@ FENCED: Final = {
     INSERT_MESSAGE: f"{_FENCED} select %s, %s, %s, %s, %s, %s, %s from fence",
     INSERT_MESSAGES: f"{_FENCED} select made.* from fence, {_MESSAGES} as made",
 }
-"""The same as one statement with what every transaction begins with, which is carried out first: rows come from it."""
+"""The same in one statement with the fence, which is executed first because the rows come from it."""
 
 INSERT_HELD: Final = (
     f"insert into held_message ({schema.HELD_COLUMNS}) select * from unnest(%s::bigint[], %s::bigint[], "
@@ -92,13 +93,13 @@ COUNT_ATTEMPTS: Final = """
         or exists (select 1 from held_message where id = failed.message))
     on conflict (cursor, message) do update set count = excluded.count
 """
-"""The messages may be settled meanwhile, and gone, and so may the cursor."""
+"""Meanwhile the messages may be settled and deleted, and the cursor may be dropped."""
 
 
 ROW: Final = (
     "last_id", "last_time", "size_bytes", "largest_bytes", "next_number", "archived_id", "counted_id"
 )  # fmt: skip
-"""What of the log's row a transaction changes: the last values of ``schema.FENCE``."""
+"""The columns of the log's row that a transaction sets: the last values of ``schema.FENCE``."""
 
 
 class Transaction(StoreTransaction):
@@ -112,18 +113,18 @@ class Transaction(StoreTransaction):
         self._moves: CursorMoves = CursorMoves()
         self._row = dict.fromkeys(ROW, 0)
         self.first_id = 0
-        """Of the logged messages; 0 where there is none."""
+        """The first id of the logged messages; 0 if there is none."""
         self.last_id = 0
-        """Of those, too."""
+        """The last id of the logged messages; 0 if there is none."""
         self.largest_bytes = 0
-        """Of the contents written."""
+        """The size of the largest content written."""
         self.erased_ids: set[int] = set()
-        """Of messages whose content is no more."""
+        """Ids of the messages that were erased."""
         self.trimmed_to = 0
-        """The log begins here at the earliest; 0 where it was not trimmed."""
+        """The log begins here at the earliest; 0 if it was not trimmed."""
 
     def finish(self) -> list[Step]:
-        """All that was collected, in order; what comes first and last is the caller's."""
+        """All statements that were collected, in order. The caller adds the fence and the commit."""
         self._flush()
         if self._entries:
             segments, numbers, values, messages = map(list, zip(*sorted(self._entries), strict=True))
@@ -133,7 +134,7 @@ class Transaction(StoreTransaction):
         return self._steps
 
     def log_row(self) -> list[int]:
-        """The last values of ``schema.FENCE``."""
+        """The new values of the log's row: the last values of ``schema.FENCE``."""
         return list({**self._row, "largest_bytes": self.largest_bytes}.values())
 
     def _execute(self, sql: str, *values: Any) -> None:
@@ -235,10 +236,10 @@ def _entries(entries: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
 
 def fenced(values: Sequence[int | None], steps: Sequence[Step]) -> list[Step]:
     """
-    A transaction's steps with what it begins with.
+    A transaction's steps, with the fence in front.
 
     Args:
-        values: Of ``schema.FENCE``.
+        values: The values of ``schema.FENCE``.
     """
     if steps and isinstance(steps[0], Statement):
         sql = FENCED.get(steps[0].sql)
@@ -248,7 +249,7 @@ def fenced(values: Sequence[int | None], steps: Sequence[Step]) -> list[Step]:
 
 
 def _columns(rows: Sequence[Row], largest_bytes: int) -> list[list[Any]]:
-    """The values of ``INSERT_MESSAGES``, or of ``INSERT_HELD``."""
+    """The values of ``INSERT_MESSAGES`` or ``INSERT_HELD``."""
     ids, times, topics, bares, routes, helds, contents = map(list, zip(*rows, strict=True))
     texts = [stored_text(topic) for topic in topics]
     held = [] if rows[0][HELD] is None else [helds]

@@ -1,13 +1,12 @@
 """
 Messages that leave the log of a schema, and messages whose content is erased.
 
-Trimming moves what is still needed to the held messages. It does not delete the others one by one: the log begins above
-them, and their partition is dropped once it is wholly below (``store.postgresql.partitions``). Only what a retention
-rule takes out between messages that stay is deleted.
+Trimming moves messages that are still needed to the held messages. It does not delete the others one by one: the log
+begins above them, and a partition is dropped once it is completely below the log's beginning
+(``store.postgresql.partitions``). Only what a retention rule removes between messages that stay is deleted.
 
-Erasing puts a marker in the place of the content, in the same row. PostgreSQL writes a row that changes anew, and
-leaves the old one where it was until ``vacuum`` has been there. Its archived write-ahead log, and base backups, have
-the old row still.
+Erasing replaces the content by a marker, in the same row. PostgreSQL writes a new version of a row that changes, and
+keeps the old version until ``vacuum`` removes it. Archived write-ahead log and base backups still have the old version.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from store.transaction import note_trimmed
 LEAVING: Final = (
     "message.id >= greatest(?, (select first_id from log)) and message.id >= ? and message.id < ?"
 )
-"""Holds for logged messages of a span; what is known when it is planned tells which partitions it is about."""
+"""Condition for logged messages of a span. Its plain bounds let the planner leave out other partitions."""
 
 AMONG: Final = " and message.id = any(?::bigint[])"
-"""Beside it: what a retention rule takes out."""
+"""Condition in addition: what a retention rule removes."""
 
 SUM: Final = f"select {schema.SIZE_ON_DISK}, coalesce(max(time), 0) from message where {LEAVING}"
 
@@ -65,7 +64,7 @@ DELETE: Final = f"delete from message where {LEAVING}{AMONG}"
 
 def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
     """
-    What carries it out, and fills in what it did. Small enough pieces are the caller's care: this visits every message.
+    A step that applies the effect, and fills in its results. The caller keeps the pieces small: it visits all messages.
     """
 
     def trim(connection: Connection) -> None:
@@ -105,7 +104,7 @@ def trimmed(effect: TrimLog) -> Callable[[Connection], None]:
 
 
 def leaves_held(effect: TrimLog) -> bool:
-    """Whether something may be held by endpoints alone once it is carried out."""
+    """Whether there may be held messages after it."""
     return effect.has_kept or bool(effect.references) or any(run.endpoints for run in effect.held)
 
 
@@ -119,18 +118,18 @@ ERASE: Final = """
     from unnest(?::bigint[], ?::integer[], ?::bigint[], ?::bytea[]) as made (id, bare, checksum, content)
     where {table}.id = made.id and {table}.id between ? and ? returning {table}.id
 """
-"""Rows that were trimmed, and whose partition is still there, among them."""
+"""This also erases trimmed rows whose partition still exists."""
 
 FORGET: Final = "delete from property_value where segment = any(?) and message = any(?)"
 
 SHRINK: Final = "update log set size_bytes = size_bytes - ?, largest_bytes = greatest(largest_bytes, ?)"
 
 TABLES: Final = ("held_message", "property_value", "dedup")
-"""What holds contents, parts of them, or ids in them, beside the partitions."""
+"""Tables that have contents, parts of contents, or ids in contents, in addition to the partitions."""
 
 
 def erased(effect: EraseMessages) -> Callable[[Connection], None]:
-    """What carries it out, and fills in what it did."""
+    """A step that applies the effect, and fills in its results."""
 
     def erase(connection: Connection) -> None:
         tables = PostgresShortTables(connection)
@@ -154,13 +153,13 @@ def erased(effect: EraseMessages) -> Callable[[Connection], None]:
 
 def vacuum(connection: Connection, spans: Sequence[Span]) -> None:
     """
-    Have nothing be left of rows that changed, in these partitions and beside them.
+    Remove old versions of changed rows, from these partitions and from the other tables with contents.
 
     Args:
-        connection: One that commits by itself.
+        connection: In autocommit.
 
     Raises:
-        psycopg.Error: It cannot be done.
+        psycopg.Error: A table cannot be vacuumed.
     """
     for name in (*[span.name for span in spans], *TABLES):
         connection.execute(f"vacuum {name}".encode())

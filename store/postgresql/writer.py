@@ -1,28 +1,28 @@
 """
-The writer thread: group commit over one connection, which is made anew when it is lost.
+The writer thread: group commit over one connection, which is made again when it is lost.
 
-Commit, then tell: ``on_commit`` is called from this thread, in order, once what it names is durable (or has failed).
-Nobody else writes to the schema: every transaction begins by making sure of that (``schema.FENCE``).
+Commit, then tell: ``on_commit`` is called on this thread, in order, once its batches are durable (or have failed).
+Nobody else writes to the schema: the fence at the beginning of every transaction ensures that (``schema.FENCE``).
 
-What became of a transaction. It is committed when the server has said so, and the session is idle then. An error says
-nothing about it, whoever made it, before or after the COMMIT was sent: each is followed by a look at the number of the
-last commit, and no transaction is told of before that number is known.
+How the result of a transaction is determined. It is committed if the server has said so, and the session is idle then.
+An error proves nothing, whether it comes from the server or the client, before or after the COMMIT was sent. So after
+every error the number of the last commit is read, and the transaction is not reported before that number is known.
 
-- An error of the server's, or of what the client makes of values, leaves a session that still answers. It rolls back,
-  and is asked for the number: what it was sent before, it has dealt with before. Where that is still the number before
-  this transaction's, nothing of it is there, nor will be: it has failed, by that error.
-- Everything else is unknown: the connection is lost or may be, the server is ending, the session does not answer, is
-  not idle, or knows of another number. The thread connects anew, has the lock, which an earlier session cannot have
-  any more then, commits a barrier, and reads the number. It does so for as long as it takes; publishers wait. This
-  transaction's number: it is done, and told of. The number before: it is not done, and is carried out again. Any
-  other: another gateway has taken over.
-- A fence that refuses a transaction that was never sent before, with its number in the row: that number is an earlier
-  one's. This one is not done; it gets the next.
-- A failure of the client's that comes again on new connections (``CLIENT_TRIES``) ends as one of the transaction, which
-  is known not to be there.
+- An error of the server, or of the client's conversion of values, in a session that still answers. The session rolls
+  back and is asked for the number: it has then finished everything that was sent before. If the number is the one
+  before this transaction's, nothing of the transaction is there, nor will be: it has failed with that error.
+- Everything else is unknown: the connection is lost or may be, the server shuts down, the session does not answer, is
+  not idle, or has another number. The thread connects again, takes the lock, which no earlier session can hold then,
+  commits a barrier, and reads the number. It tries for as long as it takes; publishers wait. If it finds this
+  transaction's number, the transaction is done, and is reported. If it finds the number before, the transaction is not
+  done, and is executed again. With any other number, another gateway has taken over.
+- The fence refuses a transaction that was never sent before, and the row has its number: an earlier transaction has
+  that number. This transaction is not done; it gets the next number.
+- If the client fails again on new connections (``CLIENT_TRIES``), the transaction fails with that error. It is known by
+  then that nothing of it is there.
 
-Two ends do not know, and say that they failed: that of a gateway that was deposed, and that of a writer that is closed
-while the database cannot be reached.
+In two cases a batch is reported as failed although its result is unknown: when the gateway was deposed, and when the
+writer is closed while the database cannot be reached.
 """
 
 from __future__ import annotations
@@ -63,32 +63,32 @@ from store.postgresql.transaction import ROW, Transaction, fenced
 from store.recovery import RecoveredStore
 
 HEARTBEAT_SECONDS: Final = 1.0
-"""How long nothing is committed before something is: it is known then that nobody has taken over."""
+"""An idle writer commits after so many seconds: this proves that no other gateway has taken over."""
 
 RETRY_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""From a connection that could not be made to the next try: longer each time, up to the last."""
+"""Pauses between tries to connect: longer each time, up to the last."""
 
 LOCK_SECONDS: Final = 0.1
-"""From a lock that somebody has to the next look at it."""
+"""Between two looks at a lock that another session holds."""
 
 CLIENT_TRIES: Final = 5
-"""Of a transaction, on new connections, where the client fails, and the connection is not known to be at fault."""
+"""How often a transaction is tried on new connections if the client fails and the connection does not seem at fault."""
 
 CLOSE_SECONDS: Final = 5.0
-"""For which a writer that is closed goes on with a database that cannot be reached."""
+"""How long a writer that is being closed keeps trying to reach the database."""
 
 NUMBER_HERE: Final = b"select commit_no, %s::bigint from log"
-"""The number of the last commit, and what was given."""
+"""The number of the last commit, and the given value."""
 
 AT_WORK: Final = b"""
     select 1 from pg_stat_activity where pid = %s and application_name = %s
         and state = 'active' and coalesce(wait_event_type, '') <> 'Client'
 """
-"""A session that has something to do, and does not wait for its client."""
+"""A session that is at work, and does not wait for its client."""
 
 
 class _Unreachable(Exception):
-    """The database could not be reached, and the writer is being closed."""
+    """The database could not be reached while the writer was being closed."""
 
 
 class PostgresWriter(GroupCommit):
@@ -108,8 +108,8 @@ class PostgresWriter(GroupCommit):
         See ``GroupCommit``.
 
         Args:
-            taken: Its connection is the writer's from now on.
-            partitions: Looked after by their own thread; the caller closes them.
+            taken: The writer owns its connection from now on.
+            partitions: They have a thread of their own; the caller closes them.
         """
         super().__init__(on_commit, found, on_largest)
         self._database = database
@@ -125,7 +125,7 @@ class PostgresWriter(GroupCommit):
         self._closing = threading.Event()
         self._closed_at = 0.0
         self._waits_since: float | None = None
-        """Since when the server's answer is waited for, if it is."""
+        """Since when an answer of the server is awaited; None if none is."""
         self._connection.add_notice_handler(self._warned)
         self._watch = threading.Thread(target=self._watch_server, name=f"watch {vpn}", daemon=True)
         self._watch.start()
@@ -135,11 +135,11 @@ class PostgresWriter(GroupCommit):
     def commit_now(
         self, batch: Batch, answer: Callable[[], None] = lambda: None
     ) -> tuple[bool, WriteFailed | None]:
-        """Never: the answer comes from another machine, and the loop has others to serve."""
+        """See ``Writer``. It never tries: the answer comes from another machine, and the loop has others to serve."""
         return False, None
 
     def close(self) -> None:
-        """Commit what was submitted, and end. Blocks until done, or until the database was not reached for moments."""
+        """Commit what was submitted, and end. Blocks until done; a database that cannot be reached is soon given up."""
         self._closed_at = time.monotonic()
         self._closing.set()
         self._queue.put(None)
@@ -166,18 +166,18 @@ class PostgresWriter(GroupCommit):
                 self._beat()
             if self._deposed is None and not is_closing:
                 self._clean_up(commits, is_idle=not batches)
-            # Their receipts hold on to links, which may be long gone before the next batch comes.
+            # The batches' receipts refer to links, which may be detached long before the next batch comes.
             del batches
         if self._owed and self._deposed is None:
             self._write_all([])
         with suppress(psycopg.Error):
             if self._deposed is None:
-                # The session ends some moments after its connection does: who opens the store next need not wait.
+                # The session outlives its connection by some moments: the next gateway need not wait for that.
                 takeover.unlock(self._connection)
             self._connection.close()
 
     def _patience(self) -> float | None:
-        """Seconds to wait for something to be written before what is left behind is looked after; None: for ever."""
+        """See ``GroupCommit``."""
         if self._deposed is not None:
             return None
         if self._garbage:
@@ -196,7 +196,7 @@ class PostgresWriter(GroupCommit):
         return _is_client_failure(cause) if state is None else state[:2] in MAY_PASS
 
     def _write_all(self, batches: list[Batch]) -> WriteFailed | None:
-        """One transaction: what is owed, and all of these, or nothing."""
+        """See ``GroupCommit``."""
         transaction = Transaction(self._before())
         try:
             transaction.apply(self._owed)
@@ -205,7 +205,7 @@ class PostgresWriter(GroupCommit):
             steps = transaction.finish()
             self._on_largest(transaction.largest_bytes)
         except Exception as error:
-            # A text that is no Unicode, say.
+            # A text that cannot be encoded, say.
             return _failed(error)
         took = self._transact(steps, transaction)
         if isinstance(took, WriteFailed):
@@ -221,13 +221,13 @@ class PostgresWriter(GroupCommit):
         return None
 
     def _beat(self) -> None:
-        """Commit something, so that it is known that nobody has taken over."""
+        """Make an empty commit, which proves that no other gateway has taken over."""
         error = self._write_all([])
         if isinstance(error, Deposed):
             self._on_commit([], error)
 
     def _can_be_written(self, effects: Sequence[Effect]) -> bool:
-        """Try it, and leave nothing of it."""
+        """See ``GroupCommit``."""
         while True:
             transaction = Transaction(self._before())
             try:
@@ -236,12 +236,12 @@ class PostgresWriter(GroupCommit):
                     carry_out(self._connection, [BEGIN, *transaction.finish()])
             except Exception as error:
                 if not is_lost(error, self._connection):
-                    # What may pass was not what is to be written: the next transaction says so.
+                    # An error that may pass is not the effects' fault. The next transaction will meet it.
                     return self._may_pass(_failed(error))
                 try:
                     self._connect_anew()
                 except (Deposed, _Unreachable):
-                    return True  # the next transaction says so
+                    return True  # the next transaction will find out
             else:
                 return True
             finally:
@@ -262,7 +262,7 @@ class PostgresWriter(GroupCommit):
 
     def _sweep_routes(self) -> None:
         """See ``GroupCommit``."""
-        # A connection that is lost is made anew by the next commit.
+        # If the connection is lost, the next commit connects again.
         with suppress(psycopg.Error):
             with self._answer_awaited():
                 unnamed = self._routes.look(PostgresShortTables(self._connection))
@@ -273,14 +273,14 @@ class PostgresWriter(GroupCommit):
 
     def _transact(self, steps: Sequence[Step], transaction: Transaction | None = None) -> float | WriteFailed:
         """
-        Carry out a transaction, until it is known what became of it.
+        Execute a transaction until its result is known.
 
         Args:
-            steps: Without what every transaction begins and ends with.
-            transaction: What they were made of, for the log's row; None where they leave it alone.
+            steps: Without the fence and the commit.
+            transaction: The transaction of these steps, for the log's row; None if they do not change the row.
 
         Returns:
-            How long its commit took, in seconds, or why nothing of it was written.
+            The duration of its commit in seconds, or why nothing of it was written.
         """
         if self._deposed is not None:
             return self._deposed
@@ -293,14 +293,14 @@ class PostgresWriter(GroupCommit):
             started = time.monotonic()
             try:
                 with self._answer_awaited():
-                    # Partitions made inside of a transaction that was left open would go with it.
+                    # Partitions created inside a transaction that was left open would be rolled back with it.
                     make_idle_sure(self._connection)
                     if transaction is not None and transaction.last_id:
                         self._make_partitions(transaction.first_id, transaction.last_id)
                     commit(self._connection, whole)
                     if not self._warnings:
                         break
-                    # Somebody ended the wait for the standby: it is committed there, and perhaps nowhere else.
+                    # Somebody cancelled the wait for the standby: the commit may be on the primary alone.
                     self._warnings.clear()
                     if takeover.barrier(self._connection, self._epoch) == number:
                         break
@@ -320,7 +320,7 @@ class PostgresWriter(GroupCommit):
                 except _Unreachable as unreachable:
                     return _failed(unreachable)
                 if is_done and is_refused and not was_sent:
-                    # The number is that of an earlier one, which was taken for failed: this one was never done.
+                    # An earlier transaction has this number. It was taken for failed; this one was never done.
                     self._commit_no, number = number, number + 1
                     whole = fenced((self._epoch, self._commit_no, number, *row), steps)
                     continue
@@ -337,11 +337,11 @@ class PostgresWriter(GroupCommit):
 
     def _is_done(self, number: int) -> bool:
         """
-        Whether a transaction is committed, by a new connection.
+        Whether a transaction is committed, found out on a new connection.
 
         Raises:
             Deposed: Another gateway has taken over.
-            _Unreachable: It is not to be known any more.
+            _Unreachable: It cannot be found out any more.
         """
         found = self._connect_anew()
         if found not in (number - 1, number):
@@ -350,11 +350,11 @@ class PostgresWriter(GroupCommit):
 
     def _is_undone_here(self, number: int) -> bool:
         """
-        Whether the session that a transaction failed in says that nothing of it is there. False: it is not known, or
+        Whether the session in which a transaction failed says that nothing of it is there. False: that is unknown, or
         it is there.
         """
         self._roll_back()
-        # An answer to this question alone: not to one that was asked before.
+        # A random value identifies the answer to this very question.
         token = secrets.randbits(62)
         try:
             with self._answer_awaited():
@@ -365,7 +365,7 @@ class PostgresWriter(GroupCommit):
 
     @contextmanager
     def _answer_awaited(self) -> Iterator[None]:
-        """Whatever is asked, its answer is watched for."""
+        """While the block runs, the server's answer is watched for."""
         self._waits_since = time.monotonic()
         try:
             yield
@@ -377,7 +377,7 @@ class PostgresWriter(GroupCommit):
             self._partitions.make_now(self._connection, first, last)
 
     def _roll_back(self) -> None:
-        """End the transaction that failed; where that cannot be done, by closing the connection."""
+        """End the failed transaction; if that is impossible, close the connection."""
         connection = self._connection
         if connection.pgconn.transaction_status == pq.TransactionStatus.IDLE:
             return
@@ -397,7 +397,7 @@ class PostgresWriter(GroupCommit):
 
     def _connect_anew(self) -> int:
         """
-        Connect to the server that can be written to, have the lock, and make sure of what is committed.
+        Connect to the server that takes writes, take the lock, and find out what is committed.
 
         Returns:
             The number of the last commit.
@@ -425,7 +425,7 @@ class PostgresWriter(GroupCommit):
                 tries += 1
 
     def _have_lock(self) -> None:
-        """Wait for the lock, as long as nobody else has taken over."""
+        """Wait for the lock, unless another gateway has taken over."""
         connection = self._connection
         with self._answer_awaited():
             takeover.end_own_sessions(connection, self._database, self._vpn)
@@ -439,6 +439,8 @@ class PostgresWriter(GroupCommit):
 
     def _pause(self, seconds: float, error: Exception | None) -> None:
         """
+        Wait before the next try.
+
         Raises:
             _Unreachable: The writer is being closed, and has tried for long enough.
         """
@@ -452,12 +454,12 @@ class PostgresWriter(GroupCommit):
         if notice.severity_nonlocalized == "WARNING":
             self._warnings.append(notice.message_primary or "")
 
-    # --- who watches the server -----------------------------------------------------------------------------------
+    # --- the watch over the server --------------------------------------------------------------------------------
 
     def _watch_server(self) -> None:
         """
-        A server that was stopped, and replaced, says nothing, and keeps its connections. So when it does not answer for
-        long it is looked whether this session is where the database is now, and is still at it; if not, its connection
+        A server that was stopped and replaced does not answer, and keeps its connections. So if an answer takes long,
+        another connection looks whether this session is on the present server and still at work. If not, its connection
         is broken.
         """
         looked_at = 0.0
@@ -473,15 +475,15 @@ class PostgresWriter(GroupCommit):
                     cut(connection)
 
     def _is_at_work(self, connection: Connection) -> bool:
-        """Whether a session is one of the server that can be written to now, and that does not wait for us."""
+        """Whether a session is on the server that takes writes now, and is at work for its client."""
         session = (connection.info.backend_pid, self._database.session_name(self._vpn, takeover.WRITER))
         return bool(self._database.ask(self._vpn, "watch", AT_WORK, session))
 
 
 def _is_client_failure(error: Exception) -> bool:
     """
-    Whether the client had trouble with the connection, or with itself, and not with a value: what was sent then, and
-    how much of it, nobody knows, nor whether what the connection says next is to be believed.
+    Whether the client had trouble with the connection or with itself, and not with a value. Then it is unknown how much
+    was sent, and whether the connection's next answers can be trusted.
     """
     return (
         isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError)
@@ -490,7 +492,7 @@ def _is_client_failure(error: Exception) -> bool:
 
 
 def _is_fence(error: Exception) -> bool:
-    """Whether it is what a transaction begins with that was refused: the epoch, or the number, is another."""
+    """Whether the fence refused the transaction: the epoch, or the number of the last commit, differs."""
     return isinstance(error, errors.NotNullViolation) and error.diag.table_name == "log"
 
 

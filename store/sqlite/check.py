@@ -1,7 +1,7 @@
 """
-Whether a file is what its writer promises: a look at everything, for tests and for an operator in doubt.
+Whether a file keeps the promises of its writer: a check of everything, for tests and for operators in doubt.
 
-``store.promises`` says what is looked for. The file is only read, and may be in use: all queries see one state of it.
+``store.promises`` has the promises. The file is only read, and may be in use: all queries see one state of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROMISES: Final = (
 
 def check(path: Path) -> list[str]:
     """
-    What is wrong with a file, a sentence each; nothing when all is well. Reads all of it: some seconds a gigabyte.
+    What is wrong with a file, a sentence each; empty if all is well. Reads the whole file: some seconds per gigabyte.
     """
     if not path.is_file():
         return [f"there is no file {path}"]
@@ -68,7 +68,7 @@ def _check(connection: apsw.Connection) -> list[str]:
         try:
             rows = connection.execute(promise.query).fetchall()
         except Exception:
-            if damaged:  # What reads into messages fails on what is none any more.
+            if damaged:  # Queries that parse contents fail on damaged ones.
                 continue
             raise
         found += promise.told(rows)
@@ -76,5 +76,5 @@ def _check(connection: apsw.Connection) -> list[str]:
 
 
 def _is_as_written(*checked: Any) -> bool:
-    """SQL's ``is_as_written`` of what a row has, its topic as bytes."""
+    """SQL's ``is_as_written``: whether a row, with its topic as bytes, has the right checksum."""
     return sound_row(checked) is not None

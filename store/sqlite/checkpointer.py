@@ -1,15 +1,16 @@
 """
-Checkpoints beside the writer: what is in the WAL goes into the main file without a publisher waiting for it.
+Checkpoints next to the writer: they copy the WAL into the main file while no publisher waits for it.
 
-Two tiers. PASSIVE on a thread of its own each time ``checkpoint_bytes`` were written: it does the work and blocks
-nobody, but with writers going on it never reaches the end of the WAL. RESTART by the writer right after: only the
-frames since then are left, so it is short, and the WAL begins anew. Readers that still use old frames make RESTART
-give up at once; it is tried again after the next commit. While a reader keeps PASSIVE from getting on, RESTART is not
-tried at all: the moment the reader ended, the writer would do all that PASSIVE could not.
+There are two tiers. PASSIVE runs on a thread of its own after every ``checkpoint_bytes`` written: it does the work and
+blocks nobody, but while the writer goes on, it never reaches the end of the WAL. RESTART runs on the writer's thread
+right after: only the frames since then are left, so it is short, and the WAL restarts from its beginning. If readers
+still use old frames, RESTART gives up immediately, and is tried again after the next commit. While a reader keeps
+PASSIVE from making progress, RESTART is not tried at all: at the moment the reader ends, the writer would have to do
+all the work that PASSIVE could not.
 
-Until the WAL begins anew for the first time, its file grows. To sync a file that has grown, the file system writes its
-own journal as well, which takes half as long again as to sync the same bytes in place: so small commits find the file
-longer than it has to be. What is in it behind the last frame, SQLite never looks at.
+Until the WAL restarts for the first time, its file grows. To sync a file that has grown, the file system also writes
+its own journal, which takes half as long again as syncing the same bytes in place. So the file is made longer in
+advance of small commits. SQLite ignores what the file contains after the last frame.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from store.sqlite.schema import PAGE_BYTES
 from store.sqlite.trimming import note_cut_off
 
 FRAME_FACTOR: Final = 2
-"""Bytes in the WAL for a byte of content, roughly: pages are written whole, and the index of routes comes on top."""
+"""WAL bytes for a byte of content, roughly: whole pages are written, and pages of the index of routes in addition."""
 
 COMMIT_BYTES: Final = 8 * 1024
-"""What even the smallest commit writes: a page for the message, and one for its route in the index, or for a cursor."""
+"""What the smallest commit writes: a page for the message, and a page for its route in the index, or for a cursor."""
 
 SCRUB_MS: Final = 50
-"""For which the writer waits for the pages that are just being read, where the WAL is to be cut to nothing."""
+"""How long the writer waits for readers before the WAL is truncated."""
 
 AHEAD: Final = bytes(256 * 1024)
-"""What the WAL's file is made longer by: the smallest commits fill it in thirty-two, and it is written with one."""
+"""What the WAL's file is extended by: the smallest commits fill it in thirty-two, and one write appends it."""
 
 
 class Checkpointer:
@@ -49,17 +50,17 @@ class Checkpointer:
         self._ready = False
         self._closing = False
         self._scrubs = False
-        """The WAL is to be cut to nothing."""
+        """The WAL is to be truncated to nothing."""
         self.scrubbed = threading.Event()
-        """It was, since that was asked for."""
+        """The WAL was truncated since ``scrub`` asked for it."""
         self._wal_file = -1
         self._wal_bytes = -1
-        """How long the WAL's file was made; another length is what SQLite made of it."""
+        """The length that the WAL's file was given here; if the file has another length, SQLite has changed it."""
         self._thread = threading.Thread(target=self._run, name=f"checkpointer {path.stem}", daemon=True)
         self._thread.start()
 
     def written(self, content_bytes: int) -> None:
-        """The writer committed that much."""
+        """The writer committed this much content."""
         self._written_bytes += max(content_bytes * FRAME_FACTOR, COMMIT_BYTES)
         if self._written_bytes >= self._checkpoint_bytes:
             self._written_bytes = 0
@@ -67,29 +68,29 @@ class Checkpointer:
 
     @property
     def is_ready(self) -> bool:
-        """A checkpoint was made, and the WAL can begin anew."""
+        """A checkpoint was made, and the WAL can restart."""
         return self._ready
 
     def scrub(self) -> None:
-        """Have nothing be left of what pages were: all of the WAL goes into the file, and is cut off."""
+        """Remove old versions of pages: the whole WAL is to go into the file, and to be truncated."""
         self.scrubbed.clear()
         self._scrubs = True
         self._wanted.set()
 
     def scrub_now(self, writer: apsw.Connection) -> None:
-        """The same at once, before anything is written; behind, where somebody reads."""
+        """The same immediately, before anything is written; in the background if somebody reads."""
         if _begun_anew(writer, "truncate", 0):
             note_cut_off(writer)
         else:
             self.scrub()
 
     def wake(self) -> None:
-        """A reader stood in the way, perhaps, and is gone: go on."""
+        """A reader that may have blocked a checkpoint is gone: continue."""
         if not self._ready:
             self._wanted.set()
 
     def restart_wal(self, writer: apsw.Connection) -> None:
-        """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
+        """Called by the writer between transactions: restart the WAL if a checkpoint has been made."""
         if self._ready:
             scrubs = self._scrubs
             is_done = (
@@ -103,15 +104,15 @@ class Checkpointer:
 
     @property
     def is_ahead(self) -> bool:
-        """The WAL's file is as long as it was made, as far as SQLite has not come to its end: see ``lengthen_wal``."""
+        """The WAL's file still has the length that ``lengthen_wal`` gave it: SQLite has not reached its end."""
         return self._wal_file >= 0 and os.lseek(self._wal_file, 0, os.SEEK_END) == self._wal_bytes
 
     def lengthen_wal(self) -> None:
         """
-        Called by the writer inside a small transaction, before it is committed: nobody else writes to the WAL then. Its
-        file gets longer where SQLite has come to its end.
+        Called by the writer inside a small transaction, before its commit: nobody else writes to the WAL then. Extends
+        the file if SQLite has reached its end.
         """
-        # A disk that is full has no room ahead; whether it has room for the commit, the commit says.
+        # A full disk has no room for this. Whether it has room for the commit, the commit will tell.
         with suppress(OSError):
             if self._wal_file < 0:
                 self._wal_file = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
@@ -145,14 +146,14 @@ class Checkpointer:
         ((busy, end, done),) = connection.execute("pragma wal_checkpoint(passive)")
         if busy:
             return
-        # In frames. Little is left, or at least what there was the last time is done: no reader stands in the way.
+        # In frames. Little is left, or PASSIVE has at least passed the last round's end: then no reader blocks it.
         is_little = (end - done) * PAGE_BYTES <= self._checkpoint_bytes
         self._ready = is_little or done >= self._end_before > 0
         self._end_before = end
 
 
 def _begun_anew(writer: apsw.Connection, how: str, wait_ms: int) -> bool:
-    """Have the WAL begin anew, or be cut to nothing; whether that was done. Who reads is waited for so long."""
+    """Restart or truncate the WAL, waiting so long for readers. Returns whether that was done."""
     writer.set_busy_timeout(wait_ms)
     try:
         ((busy, _, _),) = writer.execute(f"pragma wal_checkpoint({how})")

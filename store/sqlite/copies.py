@@ -1,21 +1,21 @@
 """
-Copies of a Message VPN's file: backups, what is restored from them, and the file as its tables for other engines
+Copies of a Message VPN's file: backups, restoring them, and the file's tables for copies to and from other engines
 (``store.copies``).
 
-A backup is made page by page, by SQLite's online backup, all of one state, that of the moment it was begun. It runs in
-a process of its own: SQLite's locks are a process's, so it may read the file beside a gateway, whose loop and threads
-do nothing for it. A read transaction lasts as long as the copying, without which every commit would make it begin anew.
-Meanwhile the gateway's write-ahead log cannot begin anew, and grows by what is written; so copying has a pace by which
-publishers do not notice it, and should not be made slower than need be. What is copied is synced as it is written: a
-file system that has gigabytes to write out makes the gateway's next commit wait for them. Under the backup's name there
-is a whole one, or what was there before, whenever this ends.
+A backup is made page by page with SQLite's online backup. All its pages are of one state: the state when the backup
+began. It runs in a process of its own. SQLite's locks belong to a process, so it may read the file while a gateway uses
+it, and the gateway's loop and threads do no work for it. A read transaction lasts as long as the copying: without it,
+every commit would make the backup start again. Meanwhile the gateway's write-ahead log cannot restart, and grows by
+what is written. So copying has a pace that publishers do not notice, but should not be slower than necessary. What is
+copied is synced step by step: if the file system had gigabytes to write out, the gateway's next commit would wait for
+them. Under the backup's name there is always a complete file: the new backup, or the file that was there before.
 
-What is restored is always a log of another generation. That no id was given out since the copy was made could be read
-from the file that it replaces, if that were known to be the newest one of its log; but it may be a copy itself, put
-there by hand, or lack what its write-ahead log had. Whoever wants to keep the generation moves the store while nothing
-runs (``store.copies.Copying``). The file that was there is kept beside. Invariant: whenever a restore ends, there is
-the old file with its write-ahead log, or the new one without one, or none; never one of them with what belongs to the
-other, which SQLite would apply to it.
+A restored file is always a log of another generation. To prove that no id was given out since the copy was made, one
+would have to read the file that it replaces, and know that this is the newest file of its log. But that file may be a
+copy itself, put there by hand, or lack what its write-ahead log had. To keep the generation, move the store while
+nothing runs (``store.copies.Copying``). The replaced file is kept next to the new one. Invariant: whenever a restore
+ends, there is the old file with its write-ahead log, or the new file without one, or no file. There is never a file
+with another file's write-ahead log, which SQLite would apply to it.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from store.sqlite.packed import CHECKED, sound_row
 from store.sqlite.schema import LAST_ID, PAGE_BYTES
 
 STEP_PAGES: Final = 256
-"""Copied at once: a megabyte."""
+"""Pages copied in one step: a megabyte."""
 
 SYNC_STEPS: Final = 8
-"""Steps after which what was copied is synced: some milliseconds of a disk."""
+"""Steps after which the copied pages are synced: this keeps the disk busy for some milliseconds."""
 
 UNLIMITED: Final = float("inf")
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Takes bytes that are copied, and bytes in all."""
+"""Called with the bytes that are copied, and the bytes in all."""
 
 
 def told_to_nobody(*_: object) -> None:
-    """Nobody is told."""
+    """Ignores progress and steps."""
 
 
 def copy_pages(
@@ -66,11 +66,11 @@ def copy_pages(
     step: copies.Step = told_to_nobody,
 ) -> None:
     """
-    Copy a file, which may be in use, over an empty one: one whole file in the end, with no write-ahead log beside.
+    Copy a file, which may be in use, over an empty file. The result is one complete file without a write-ahead log.
 
     Args:
-        held: The empty one, as it was opened before.
-        bytes_per_second: How fast at most.
+        held: The empty file, open.
+        bytes_per_second: The highest pace.
 
     Raises:
         StoreError: It cannot be read, or the copy cannot be written.
@@ -78,19 +78,18 @@ def copy_pages(
     with errors_told("cannot copy", path):
         with closing(connect_reader(path)) as source, closing(_to_be_filled(part)) as target:
             source.execute("begin")
-            source.execute(
-                "select 1 from sqlite_schema limit 1"
-            ).fetchall()  # what it sees from now on is decided
+            # This fixes the snapshot that the transaction sees.
+            source.execute("select 1 from sqlite_schema limit 1").fetchall()
             _copy(source, target, held, bytes_per_second, progress, step)
         with closing(connect(part, apsw.SQLITE_OPEN_READWRITE)) as copied:
-            # So that it is a file, and not a file and what lies beside.
+            # So that it is one file, without a write-ahead log next to it.
             copied.execute("pragma journal_mode = delete").fetchall()
     step("copied")
 
 
 def _to_be_filled(part: Path) -> apsw.Connection:
     connection = connect(part, apsw.SQLITE_OPEN_READWRITE)
-    # It is of use when it is whole, and synced here.
+    # The copy is of use only when it is complete, and it is synced by this module.
     for pragma in ("journal_mode = off", "synchronous = off", "cache_size = -4096"):
         connection.execute(f"pragma {pragma}").fetchall()
     return connection
@@ -113,7 +112,7 @@ def _copy(
             done = (backup.page_count - backup.remaining) * PAGE_BYTES
             if steps % SYNC_STEPS == 0:
                 os.fdatasync(held)
-                # Nobody reads it soon; what the gateway's readers need shall stay in memory.
+                # Nobody reads the copy soon: what the gateway's readers need should stay in the page cache instead.
                 os.posix_fadvise(held, 0, done, os.POSIX_FADV_DONTNEED)
             progress(done, backup.page_count * PAGE_BYTES)
             step(f"step {steps}")
@@ -122,7 +121,7 @@ def _copy(
 
 @contextmanager
 def errors_told(operation: str, path: Path) -> Iterator[None]:
-    """What both copies of SQLite and the operating system raise is a ``StoreError`` about this file."""
+    """Turn errors of both SQLite libraries and of the operating system into a ``StoreError`` about this file."""
     try:
         yield
     except (apsw.Error, sqlite3.Error, OSError) as error:
@@ -134,7 +133,7 @@ class BackedUp(NamedTuple):
 
     generation: int
     last_id: int
-    """The highest id that was given out before it was begun."""
+    """The highest id that was given out before the backup began."""
     size_bytes: int
 
 
@@ -148,14 +147,14 @@ def back_up(
     step: copies.Step = told_to_nobody,
 ) -> BackedUp:
     """
-    Copy a Message VPN's file, which may be in use, to one that is whole and sound. Blocks.
+    Copy a Message VPN's file, which may be in use, to a file that is complete and sound. Blocks.
 
     Args:
-        replace: Put it in place of a file that is there.
-        bytes_per_second: How fast to copy at most.
+        replace: Replace a file that is there.
+        bytes_per_second: The highest pace.
 
     Raises:
-        StoreError: There is nothing to be copied, or something in the way; it cannot be read or written; or the copy is
+        StoreError: There is nothing to copy, or a file is in the way; a file cannot be read or written; or the copy is
             not sound: then it is kept under another name.
     """
     if not path.is_file():
@@ -202,10 +201,10 @@ class Restored(NamedTuple):
     """A file that was put in place."""
 
     before: copies.LogRow
-    """The log it is a copy of, at its end."""
+    """The row of the log that the file is a copy of."""
     log: copies.LogRow
     kept: Path | None
-    """Where the file that was there is now."""
+    """The path of the replaced file now; None if there was none."""
 
 
 def restore(
@@ -218,13 +217,13 @@ def restore(
     step: copies.Step = told_to_nobody,
 ) -> Restored:
     """
-    Have a copy be a Message VPN's file, in a data folder that the caller holds (``store.data_folder``). Blocks.
+    Make a copy the file of a Message VPN, in a data folder that the caller has locked (``store.data_folder``). Blocks.
 
     Args:
-        file: A backup, or any file of a Message VPN; it is only read.
-        path: The Message VPN's.
-        replace: Where there is a file, keep it beside.
-        skip_ids: How many ids to leave out; None: as many as may have been given out since (``store.copies``).
+        file: A backup, or any file of a Message VPN. It is only read.
+        path: The Message VPN's file.
+        replace: If there is a file, keep it under another name.
+        skip_ids: How many ids to skip; None: as many as may have been given out since (``store.copies``).
 
     Raises:
         StoreError: There is a store already; or the copy cannot be read, is not sound, or cannot be written.
@@ -269,8 +268,8 @@ def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[
 
 
 def _last_id_of(path: Path) -> int:
-    """The highest id that a file, which need not be whole, knows to have been given out."""
-    # What is in its write-ahead log goes into it, where that can be: then it is one file.
+    """The highest id that a file, which may be damaged, is known to have given out; 0 if it cannot be read."""
+    # Its write-ahead log is copied into it if possible: then the store is one file.
     with suppress(apsw.Error), closing(connect_writer(path, synchronous="FULL")) as connection:
         connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         ((last_id,),) = connection.execute(LAST_ID)
@@ -279,7 +278,7 @@ def _last_id_of(path: Path) -> int:
 
 
 def _set_aside(path: Path, step: copies.Step) -> Path | None:
-    """Keep the file that is there, and what lies beside it, under another name; where to."""
+    """Keep the file that is there, and its companions, under another name. Returns the name; None without a file."""
     found = [suffix for suffix in ("", *copies.COMPANIONS) if Path(f"{path}{suffix}").exists()]
     if not found:
         return None
@@ -290,8 +289,8 @@ def _set_aside(path: Path, step: copies.Step) -> Path | None:
             Path(f"{kept}{suffix}").hardlink_to(f"{path}{suffix}")
             step(f"kept {suffix}")
         copies.sync_folder(path.parent)
-        # A file alone is exchanged at once. Else it goes before its write-ahead log does: without that it would be an
-        # older file, which gives ids out again.
+        # A file without companions is replaced in one step. Otherwise the file is removed before its write-ahead log:
+        # without that log it would be an older file, which gives out ids again.
         for suffix in found if found != [""] else []:
             Path(f"{path}{suffix}").unlink()
             copies.sync_folder(path.parent)
@@ -304,7 +303,7 @@ def _set_aside(path: Path, step: copies.Step) -> Path | None:
 
 
 def _forget_links(path: Path, suffixes: list[str]) -> None:
-    """Names that a run gave to these files that was ended before it had put others in their place."""
+    """Remove the names that an interrupted restore gave to these files."""
     stats = [Path(f"{path}{suffix}").stat() for suffix in suffixes]
     for other in path.parent.glob(f"{path.name}.*"):
         if any(os.path.samestat(other.stat(), stat) for stat in stats):
@@ -321,27 +320,27 @@ def _free_name(path: Path) -> Path:
 
 
 CHECKPOINT_PAGES: Final = 4_096
-"""Pages in the write-ahead log after which it is carried over."""
+"""Pages in the write-ahead log at which it is copied into the file."""
 
 
 class SqliteTables(copies.StoreTables):
-    """An opened file."""
+    """The tables of a file, for copies to and from other engines."""
 
     failures = (apsw.Error, OSError)
 
     def __init__(self, path: Path, *, is_target: bool = False) -> None:
         """
         Args:
-            is_target: It is made if there is none.
+            is_target: The file is created if there is none.
 
         Raises:
-            StoreError: There is none; it cannot be opened, or was written by a later version.
+            StoreError: There is no file; it cannot be opened, or was written by a later version.
         """
         self._path = path
         if not is_target and not path.is_file():
             raise StoreError("cannot copy", path, "there is no such file", "Name a store of a gateway")
         try:
-            # What is copied need not survive a power cut before it is marked as whole; then all of it is synced.
+            # Before the copy is marked as complete, it need not survive a power cut. The mark's commit syncs all of it.
             self._connection = connect_migrated(path, synchronous="NORMAL")
             self._connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
         except (apsw.Error, sqlite3.Error) as error:

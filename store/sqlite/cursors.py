@@ -1,5 +1,5 @@
 """
-Cursors in a Message VPN's file (``store.cursors``): their moves, what nobody needs any more, and the short tables.
+Cursors in a Message VPN's file (``store.cursors``): their moves, the release of held messages, and the short tables.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ MOVE = (
 
 class CursorMoves(GatheredMoves):
     """
-    What is to be written of cursors. ``write`` comes before anything that looks at cursors or at what is held.
+    The gathered moves of a transaction. Call ``write`` before anything that reads cursors or held messages.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         super().__init__()
         self._connection = connection
         self.has_deleted = False
-        """Messages went that the log does not hold, and that nobody needed any more."""
+        """Held messages were deleted, because nobody needed them any more."""
 
     def write(self, *, has_held: bool) -> None:
         """
-        Write what was taken up. A cursor that is no more is passed over.
+        Write the gathered moves. Moves of a cursor that does not exist any more are skipped.
 
         Args:
-            has_held: There may be messages that the log does not hold: what is done lets go of them.
+            has_held: There may be held messages: settled ones are released.
         """
         if not self._moves:
             return
@@ -80,7 +80,7 @@ class CursorMoves(GatheredMoves):
 
 
 def let_go_of(connection: apsw.Connection, ids: Collection[int]) -> bool:
-    """One endpoint less needs these messages; whether any went."""
+    """One endpoint less needs these messages. Returns whether any were deleted."""
     found, rest = runs_and_rest(ids)
     gone = [let_go(connection, "id between ? and ?", (first, last)) for first, last in found]
     gone += [let_go(connection, f"id in ({marks(len(piece))})", piece) for piece in chunks(rest)]
@@ -89,12 +89,12 @@ def let_go_of(connection: apsw.Connection, ids: Collection[int]) -> bool:
 
 def let_go(connection: apsw.Connection, which: str, values: Sequence[int | str]) -> bool:
     """
-    One endpoint less needs the messages for which ``which`` holds: those that the log does not hold go with the last.
+    One endpoint less needs the held messages for which ``which`` is true. Those that no endpoint needs are deleted.
 
-    ``indexed by``: they may be few among many, and are not to be looked for among all messages.
+    ``indexed by``: held messages may be few among many, and must not be searched for among all messages.
 
     Returns:
-        Whether any went: then the log's row is to be brought up to date (``store.sqlite.log_row``).
+        Whether any were deleted: then bring the log's row up to date (``store.sqlite.log_row``).
     """
     execute: Callable[..., object] = connection.execute
     execute(
@@ -171,10 +171,10 @@ class SqliteShortTables(ShortTables):
         self._connection.executemany(MOVE_MESSAGE, moved)
 
     def let_go(self, which: str) -> None:
-        """See ``ShortTables``; the condition is asked again after the count fell: it must not depend on it."""
+        """See ``ShortTables``; ``which`` is evaluated again after ``held`` was lowered: it must not depend on that."""
         let_go(self._connection, which, ())
 
 
 def kept(values: Sequence[Any]) -> list[Any]:
-    """Values as they are stored: tuples of numbers are JSON."""
+    """Values as they are stored: tuples of numbers as JSON."""
     return [json.dumps(value) if isinstance(value, tuple) else value for value in values]

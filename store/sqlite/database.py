@@ -1,9 +1,9 @@
 """
-Opening: a Message VPN's file, made or migrated, and connections to it.
+Opening a Message VPN's file: creating it, migrating it, and connecting to it.
 
-Two copies of SQLite in one process must never have one file open at once: closing a file gives up all of a process's
-locks on it. So what migrates a file, through the standard library's SQLite, closes it before APSW's opens it; all
-else is APSW's.
+Two SQLite libraries in one process must never have the same file open at the same time: when one closes the file, the
+process loses all its locks on it. So migration, which uses the standard library's SQLite, closes the file before APSW
+opens it. Everything else uses APSW.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from store.sqlite.log_row import read_log, write_log
 
 NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256
-"""Prepared statements kept per connection: every row count of the multi-row inserts, and the rest."""
+"""Prepared statements kept for each connection: every row count of the multi-row inserts, and the others."""
 
 BUSY_MS: Final = 5_000
-"""What a statement waits for a lock of another process: a check, a backup."""
+"""How long a statement waits for a lock of another process: of a check, or a backup."""
 
 
 def connect(path: Path, flags: int) -> apsw.Connection:
-    """A connection; the settings of one that reads or writes are still to be made."""
+    """A connection without the settings of a reader or a writer."""
     return apsw.Connection(str(path.absolute()), flags=flags, statementcachesize=STATEMENT_CACHE)
 
 
@@ -51,25 +51,25 @@ def open_file(
     priorities: Mapping[str, bool] = NONE_DECLARED,
 ) -> apsw.Connection:
     """
-    Make the file, or migrate it to what this version knows. Nothing may have it open here.
+    Create the file, or migrate it to this version. Nothing in this process may have it open.
 
     Args:
-        index: Properties that messages are indexed by from now on.
-        priorities: Of queues, by name: whether they deliver by priority from now on.
+        index: Properties by which messages are indexed from now on.
+        priorities: By queue name, whether the queue delivers by priority from now on.
 
     Returns:
-        A connection that writes. While it is open, others that come need not read through what a crash left in the
-        WAL once more; and if it is the last one to be closed, it carries all that into the file.
+        A connection that writes. While it is open, new connections need not recover again what a crash left in the WAL;
+        and if it is the last to be closed, it copies the WAL into the file.
 
     Raises:
         StoreTooNew: It was written by a later version.
-        StoreError: It cannot be opened, is no database, is of a version that was never released, or is a copy that is
-            no store, see ``store.copies``.
+        StoreError: It cannot be opened, is no database, is of a version that was never released, or is a copy that must
+            not be opened, see ``store.copies``.
     """
     try:
         connection = connect_migrated(path, synchronous=synchronous)
         with closing_if_it_fails(connection), connection:
-            # The generation is random: a log made anew must never be taken for the one before.
+            # The generation is random, so that a recreated log is never taken for the one before.
             connection.execute(
                 "insert or ignore into log (only, generation, first_id, last_id, last_time, floor_time, "
                 "size_bytes, largest_bytes, next_number) values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
@@ -88,7 +88,7 @@ def open_file(
 
 @contextmanager
 def closing_if_it_fails(connection: apsw.Connection) -> Iterator[None]:
-    """Close a connection that its caller will never have."""
+    """Close a connection if its caller will not get it."""
     try:
         yield
     except BaseException:
@@ -98,7 +98,7 @@ def closing_if_it_fails(connection: apsw.Connection) -> Iterator[None]:
 
 def connect_migrated(path: Path, *, synchronous: str) -> apsw.Connection:
     """
-    A connection that writes to a file of the tables that this version knows; it is made, or migrated, if it is not one.
+    A connection that writes to a file with this version's tables. Creates or migrates the file if necessary.
 
     Raises:
         StoreError, apsw.Error, sqlite3.Error: See ``open_file``.
@@ -113,7 +113,7 @@ def connect_migrated(path: Path, *, synchronous: str) -> apsw.Connection:
 
 
 def _take_up_copy(connection: apsw.Connection, path: Path, now_ms: int) -> None:
-    """A backup that was put in place, by whatever means, is a log of its own from now on."""
+    """Give a backup that was put in place, by whatever means, a log generation of its own."""
     tables = SqliteShortTables(connection)
     found = read_mark(tables)
     check_whole(path, found)
@@ -124,7 +124,7 @@ def _take_up_copy(connection: apsw.Connection, path: Path, now_ms: int) -> None:
 
 
 def applied_migrations(connection: apsw.Connection) -> list[str]:
-    """Names of the migrations that a file has seen, in their order."""
+    """Names of the migrations that were applied to a file, in their order."""
     if not connection.table_exists(None, "_sqlite_migrations"):
         return []
     return [str(name) for (name,) in connection.execute(schema.APPLIED)]
@@ -141,12 +141,12 @@ def _is_migrated(connection: apsw.Connection, path: Path) -> bool:
 
 
 def _migrate(path: Path, *, synchronous: str) -> None:
-    """By the standard library's SQLite."""
-    # Files are migrated once, and started with every time: what this imports takes longer than all else of a start.
+    """Create or migrate the file with the standard library's SQLite."""
+    # Imported here: a file is migrated once and opened often, and this import takes longer than the rest of a start.
     import sqlite_utils  # noqa: PLC0415
 
-    # Its user's alone; the WAL and what goes with it get the mode of the file.
-    with suppress(OSError):  # SQLite says what is wrong
+    # Accessible to the owner alone; SQLite gives the WAL and its index the mode of the file.
+    with suppress(OSError):  # SQLite will report what is wrong
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         schema.prepare(connection, synchronous=synchronous)
@@ -157,7 +157,7 @@ def _migrate(path: Path, *, synchronous: str) -> None:
 def check_version(path: Path, applied: Sequence[str]) -> None:
     """
     Raises:
-        StoreError: This version does not open what has seen these migrations.
+        StoreError: This version does not open a file with these migrations.
     """
     if schema.NEVER_RELEASED.intersection(applied):
         raise StoreError(
@@ -170,17 +170,17 @@ def check_version(path: Path, applied: Sequence[str]) -> None:
 
 
 def is_damage(error: apsw.Error) -> bool:
-    """Whether the file, or the disk under it, is at fault, and not the moment."""
+    """Whether the error is lasting: the file, or the disk under it, is at fault."""
     return isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.IOError)
 
 
 def engine() -> str:
-    """The engine that keeps the data, with its version, as a person is told."""
+    """The engine that keeps the data, with its version, for people."""
     return f"SQLite {apsw.sqlite_lib_version()}"
 
 
 def connect_writer(path: Path, *, synchronous: str) -> apsw.Connection:
-    """A connection that writes; no two at once."""
+    """A connection that writes; there must be one at a time."""
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(BUSY_MS)
     schema.prepare(connection, synchronous=synchronous)
@@ -189,21 +189,21 @@ def connect_writer(path: Path, *, synchronous: str) -> apsw.Connection:
 
 def connect_bystander(path: Path) -> apsw.Connection:
     """
-    A connection that cannot write, and leaves nothing behind: no WAL, and no index of one, is made beside the file.
+    A connection that cannot write, and leaves nothing behind: it creates no WAL next to the file, and no index of one.
     """
     wal, index = Path(f"{path}-wal"), Path(f"{path}-shm")
     if index.exists():
-        how = "readonly_shm=1"  # a gateway's, that runs or was killed
+        how = "readonly_shm=1"  # of a gateway that runs, or was killed
     elif not wal.exists() or not wal.stat().st_size:
         how = "immutable=1"
     else:
-        how = "mode=ro"  # whoever reads a WAL without an index has to make one
+        how = "mode=ro"  # reading a WAL without an index has to create one
     name = f"file:{quote(str(path.absolute()))}?{how}"
     return apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
 def connect_reader(path: Path) -> apsw.Connection:
-    """A connection that cannot write. It lives beside the writer's: readers never block it, nor it them."""
+    """A connection that cannot write. Readers do not block the writer, nor the writer them."""
     connection = connect(path, apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(BUSY_MS)
     connection.execute("pragma query_only = on")

@@ -1,5 +1,5 @@
 """
-The log's row in a Message VPN's file, and what was published since it was written.
+The log's row in a Message VPN's file, and the messages that were published since the row was written.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from store.copies import LogRow
 from store.sqlite.schema import SIZE_ON_DISK
 
 MOST_UNSAVED: Final = 1_000
-"""Messages after which the row is written all the same: a page more now and then, and little to look at for a start."""
+"""Published messages after which the row is written anyway: a page now and then, and little for a start to scan."""
 
 
 class LogTail(NamedTuple):
     """
     The messages above the row's ``last_id``.
 
-    The row is a page: of the three that a commit of one message would write, this one says nothing that the messages
-    do not say themselves. So publishing leaves it as it is. It holds for all ids up to its ``last_id``; whoever has to
-    know the rest looks at the few messages above. If these were deleted, nothing would tell any more that their ids
-    were given out: so whatever deletes messages brings the row up to date in the same transaction.
+    A commit of one message would write three pages. One of them is the page of the log's row, which repeats what the
+    messages say themselves. So publishing does not change the row: it holds for all ids up to its ``last_id``, and
+    readers that need the rest look at the few messages above. If those messages were deleted, nothing would record that
+    their ids were given out. So a transaction that deletes messages also brings the row up to date.
     """
 
     messages: int
     last_id: int
-    """Of the newest; 0 where there is none, as in what follows."""
+    """The id of the newest; 0 if there is none. The other columns are 0 then, too."""
     last_time: int
-    """Of the newest, ms since the epoch."""
+    """The arrival time of the newest, in ms since the epoch."""
     logged_bytes: int
-    """What those of them take of the disk that the log holds."""
+    """The disk space of the logged messages among them."""
     largest_bytes: int
-    """Of their contents."""
+    """The size of their largest content."""
 
     def save(self, connection: apsw.Connection) -> None:
-        """Bring the row up to date, inside the caller's transaction: the tail is ``EMPTY`` once that is committed."""
+        """Bring the row up to date, in the caller's transaction. After its commit, the tail is ``EMPTY``."""
         if self.messages:
             connection.execute(
                 "update log set last_id = max(last_id, ?), last_time = max(last_time, ?), "
@@ -49,7 +49,7 @@ EMPTY: Final = LogTail(0, 0, 0, 0, 0)
 
 
 def read_tail(connection: apsw.Connection) -> LogTail:
-    """The tail as it is in the file; contents are not read for it."""
+    """Read the tail from the file, without contents."""
     (row,) = connection.execute(
         "select count(*), coalesce(max(id), 0), coalesce(max(time), 0), "
         f"coalesce({SIZE_ON_DISK} filter (where held is null), 0), coalesce(max(length(content)), 0) "
@@ -62,7 +62,7 @@ COLUMNS: Final = LogRow._fields
 
 
 def read_log(connection: apsw.Connection) -> LogRow | None:
-    """With what was published since the row was written; None where there is none yet."""
+    """The log's row, with what was published since it was written; None if there is no row yet."""
     rows: list[Any] = connection.execute(f"select {', '.join(COLUMNS)} from log").fetchall()
     if not rows:
         return None
@@ -76,6 +76,6 @@ def read_log(connection: apsw.Connection) -> LogRow | None:
 
 
 def write_log(connection: apsw.Connection, log: LogRow) -> None:
-    """In the caller's transaction."""
+    """Write the log's row, in the caller's transaction."""
     marks = ", ".join("?" * len(COLUMNS))
     connection.execute(f"insert or replace into log (only, {', '.join(COLUMNS)}) values (1, {marks})", log)

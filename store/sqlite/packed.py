@@ -1,11 +1,11 @@
 """
-Rows in one row: SQLite packs a page's columns into one value each, and they are taken apart here.
+Many rows in one row: SQLite packs each column of a page into one value, and this module unpacks it.
 
-APSW drops the interpreter's lock at every step of a statement and has to win it back, as ``sqlite3`` does. Beside a
-thread that is busy in Python, and the event loop often is, a page of a thousand rows then waits a thousand times.
+APSW, like ``sqlite3``, releases the interpreter's lock at every step of a statement and has to get it back. While
+another thread is busy in Python, as the event loop often is, a page of a thousand rows then waits a thousand times.
 Packed, a page is one step. Measured with such a thread, pages of 1,000, on two busy cores: 280-byte messages 111,000 to
-125,000 rows/s, row by row 500 to 5,000; 4 KiB 34,000 to 39,000 and 200 to 700. Without one it is a third slower than
-row by row.
+125,000 rows/s, and 500 to 5,000 row by row; 4 KiB 34,000 to 39,000, and 200 to 700. Without such a thread, packing is a
+third slower than row by row.
 
 Invariant: ``fetch`` gives exactly what ``fetchall`` would, whatever bytes a blob holds; a text must not hold NUL.
 """
@@ -23,21 +23,21 @@ from store.checksum import are_sound, is_sound
 from store.reading import cut_blob, cut_texts, distinct
 
 SHORT_RUN: Final = 16
-"""Integers that are as quickly read one by one as their end is found, if they are equal."""
+"""Length of a run of equal integers below which finding its end takes as long as reading its integers one by one."""
 
 FEW_RUNS: Final = 4
-"""So many may be shorter before they are read one by one after all."""
+"""This many runs may be shorter before the integers are read one by one after all."""
 
 Packed: TypeAlias = "Iterator[str | bytes]"
 
 
 class Kind(NamedTuple):
-    """What is in a column, and so how it travels."""
+    """What a column contains, and how it is packed and unpacked."""
 
     pack: str
-    """Aggregates, each with a leading comma; ``{}`` is the column."""
+    """SQL aggregates, each with a leading comma; ``{}`` is the column's name."""
     unpack: Callable[[Packed, int], Iterable[Any]]
-    """Takes its aggregates off the packed row and makes that many values of them."""
+    """Takes the column's aggregates from the packed row, and makes a value for each of the rows."""
 
 
 def fetch(
@@ -47,10 +47,10 @@ def fetch(
     All rows of ``select <columns> <query>``, as tuples.
 
     Args:
-        columns: What to select, and what each one is; none is null unless its kind says so.
+        columns: What to select, by name, and the kind of each. No value is null unless its kind allows it.
         query: From ``from`` on. Its order is kept.
     """
-    # A statement that was read to its end is done: one that was not would hold on to its snapshot.
+    # Reading the statement to its end closes it: an open statement would keep its snapshot.
     ((count, *aggregates),) = connection.execute(_packing(columns, query), values)
     if not count:
         return []
@@ -66,10 +66,10 @@ def fetch_sound(
     largest_bytes: int,
 ) -> tuple[list[Row], Columns | None] | None:
     """
-    The same of messages, with their columns, if they are what was written; None where one of them is not.
+    The same for messages, with their columns, if all are what was written; None if one of them is not.
 
-    Checksums are compared by their sum, which SQLite makes without the interpreter: of a page that is not sound the
-    rows are to be read one by one.
+    The sum of the checksums is compared, which SQLite computes without the interpreter. If a page is not sound, the
+    caller reads its rows one by one.
 
     Args:
         columns: ``MESSAGE``, or ``LOGGED``.
@@ -90,9 +90,9 @@ def fetch_sound(
         if not are_sound((ids, times, topics, bares, routes, helds, contents), count, total, largest_bytes):
             return None
     except (AssertionError, TypeError, ValueError):
-        # What was a number, or text, is so no more.
+        # A stored value does not have the type any more that was written.
         return None
-    ids = list(ids)  # so that rows and columns have the same objects
+    ids = list(ids)  # rows and columns share these objects
     rows = list(zip(ids, times, topics, bares, routes, helds, contents, strict=True))
     return rows, Columns(ids, sizes, distinct(topics), isinstance(helds, repeat))
 
@@ -100,18 +100,18 @@ def fetch_sound(
 def _packing(columns: Mapping[str, Kind], query: str, sums: str = "") -> str:
     aggregates = "".join(kind.pack.format(name) for name, kind in columns.items())
     names = ", ".join(columns) + (", checksum" if sums else "")
-    # SQLite keeps the order of a subquery for group_concat, and never merges an ordered one into an aggregate.
+    # SQLite keeps a subquery's order for group_concat, and never flattens an ordered subquery into an aggregate.
     return f"select count(*){sums}{aggregates} from (select {names} {query})"
 
 
 def sound_row(checked: Sequence[Any]) -> Row | None:
-    """A row of ``CHECKED`` as a message; None where it is not what was written."""
+    """The message of a row with the columns ``CHECKED``; None if it is not what was written."""
     message_id, time, topic, bare, route, held, content, checksum = checked
     try:
         row = (message_id, time, topic.decode(), bare, route, held, content)
         is_as_written = is_sound(message_id, time, row[TOPIC], bare, route, content, checksum)
     except (AttributeError, TypeError, ValueError):
-        # A number became a text, or a text one that is none.
+        # A number has become text, or a topic is not text any more.
         return None
     return row if is_as_written else None
 
@@ -123,7 +123,7 @@ def _integers(packed: Packed, count: int) -> list[int]:
     text = next(packed)
     assert isinstance(text, str)
     first, _, _ = text.partition(",")
-    # Times, offsets and lengths are often the same all along.
+    # Times, offsets and lengths are often the same for the whole page.
     if text == ",".join([first] * count):
         return [int(first)] * count
     return list(map(int, text.split(",")))
@@ -133,7 +133,7 @@ def _in_runs(packed: Packed, count: int) -> list[int]:
     text = next(packed)
     assert isinstance(text, str)
     width = text.find(",")
-    # As wide as the first, all of them: the one at a place is found without a look at those before it.
+    # If all are as wide as the first, each is found by its index, without reading those before it.
     if width > 0 and len(text) == count * (width + 1) - 1:
         runs: list[tuple[str, int]] = []
         start = 0
@@ -143,14 +143,14 @@ def _in_runs(packed: Packed, count: int) -> list[int]:
             stop = _run(text, value, start, count)
             runs.append((value, stop - start))
             start = stop
-        # What was jumped over is looked at after all.
+        # Verify what was skipped.
         if start == count and "".join([f"{value}," * length for value, length in runs])[:-1] == text:
             return list(chain.from_iterable([repeat(int(value), length) for value, length in runs]))
     return list(map(int, text.split(",")))
 
 
 def _run(text: str, value: str, start: int, count: int) -> int:
-    """Where a run of values ends that begins at ``start``, if equal ones follow each other: by halves."""
+    """The end of the run of equal values that begins at ``start``: found by halves, if equal values are adjacent."""
     step = len(value) + 1
     low, high = start + 1, count
     while low < high:
@@ -201,15 +201,15 @@ def _nothing(_packed: Packed, count: int) -> Iterable[None]:
 
 INTEGER: Final = Kind(", group_concat({})", _integers)
 IN_RUNS: Final = Kind(", group_concat({})", _in_runs)
-"""Integers of which equal ones mostly follow each other: arrival times never go back."""
+"""Integers of which equal ones are mostly adjacent: arrival times never fall."""
 RISING: Final = Kind(", group_concat({})", _rising)
-"""Integers, each above the one before: consecutive ones need not be read one by one."""
+"""Integers, each above the one before: consecutive ones are not read one by one."""
 OPTIONAL_INTEGER: Final = Kind(", group_concat(ifnull({}, ''))", _optional_integers)
 """Integers or nulls."""
 TEXT: Final = Kind(", group_concat({}, x'00')", _texts)
 BLOB: Final = Kind(", group_concat(length({0})), cast(group_concat({0}, '') as blob)", _blobs)
 NOTHING: Final = Kind("", _nothing)
-"""Null in every row."""
+"""Null in every row; nothing is selected."""
 
 MESSAGE: Final[Mapping[str, Kind]] = {
     "id": RISING,
@@ -223,9 +223,9 @@ MESSAGE: Final[Mapping[str, Kind]] = {
 """The columns of a ``Row``."""
 
 LOGGED: Final[Mapping[str, Kind]] = {**MESSAGE, "held": NOTHING}
-"""The same where the query asks for logged messages alone: nothing holds them."""
+"""The same for queries that ask for logged messages alone: their ``held`` is null."""
 
 CHECKED: Final = (
     "id, time, iif(typeof(topic) = 'text', cast(topic as blob), null), bare, route, held, content, checksum"
 )
-"""The columns of a ``Row`` that is checked by itself, and its checksum. A topic's bytes may be no text any more."""
+"""The columns of a ``Row``, and its checksum, to check one row. The topic is bytes, as it may not be text any more."""

@@ -1,8 +1,8 @@
 """
-Readers of a file: pages of the log and of routes, and of searches, on a small pool of threads with a connection each.
+Readers of a file: pages of the log and of routes, and searches, on a small pool of threads with a connection each.
 
-Every read is short: an open cursor would keep the WAL from being begun anew. A page is bounded in rows and in bytes,
-and in how much of the log it may scan for matches, so that no reader stalls another.
+Every read is short, because an open cursor would keep the WAL from restarting. A page is bounded in rows, in bytes, and
+in how much of the log it may scan for matches, so that no reader stalls another.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from store.sqlite.statements import marks
 T = TypeVar("T")
 
 FEW_ROWS: Final = 4
-"""Below this rows are fetched one by one: packing them copies long contents for no gain."""
+"""Below this number, rows are fetched one by one: packing would copy long contents for no gain."""
 
 PACKED: Final[Mapping[type, packed.Kind]] = {int: packed.INTEGER, str: packed.TEXT, bytes: packed.BLOB}
 
 NO_ROUTE: Final = -1
-"""No message is on it: merges are filled up with it."""
+"""The number of no route: it fills up the values of a merge."""
 
 
 class SqliteReader(PooledReader):
@@ -55,7 +55,7 @@ class SqliteReader(PooledReader):
         self._local: Any = threading.local()
         self._open: list[apsw.Connection] = []
         self._fitting = options.page_rows
-        """How many messages the bytes of a page had room for last."""
+        """How many messages the last page's bytes had room for."""
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -72,7 +72,7 @@ class SqliteReader(PooledReader):
 
     @reads
     def disk(self) -> DiskUse:
-        """What the file and its write-ahead log take, and what the file system gives a user who is not root."""
+        """The size of the file and its write-ahead log, and what the file system has free for users other than root."""
         ((pages, page_bytes),) = self._connection.execute(
             "select freelist_count, page_size from pragma_freelist_count, pragma_page_size"
         )
@@ -95,7 +95,7 @@ class SqliteReader(PooledReader):
         condition, values = self._of_topics(patterns)
         stop = min(end, position + SCAN_IDS)
         wanted = f"(held is not null or (1{condition}))" if held else f"held is null{condition}"
-        # In the same statement: what was trimmed before it is not in the page, and must not be missed in silence.
+        # In the same statement, so that messages trimmed before it are noticed and not skipped silently.
         where = f"id >= ? and id < ? and ? >= (select first_id from log) and {wanted}"
         rows, is_whole, columns = self._bounded(
             packed.MESSAGE if held else packed.LOGGED,
@@ -130,7 +130,7 @@ class SqliteReader(PooledReader):
 
     @reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
-        """These messages (rising ids), as many from the first on as a page holds."""
+        """See ``store.ports.Reader``."""
         return self._messages(ids, "")
 
     def _messages(self, ids: Sequence[int], condition: str) -> list[Row]:
@@ -150,15 +150,15 @@ class SqliteReader(PooledReader):
     def _bounded(
         self, columns: Mapping[str, packed.Kind], query: str, values: list[int | str], limit: int
     ) -> tuple[list[Row], bool, Columns | None]:
-        """Rows of a query within the page's bounds, whether that is all of them, and their columns if there are any."""
+        """Rows of a query within the page's bounds, whether those are all rows, and their columns if there are any."""
         if self.largest_bytes * limit <= self._page_bytes:
             rows, is_cut, found = self._rows(columns, query, values, limit)
             return rows, len(rows) < limit and not is_cut, found
         connection = self._connection
-        connection.execute("begin")  # both statements see the same rows
+        connection.execute("begin")  # so that both statements see the same rows
         try:
-            # Lengths come from the row headers: long contents are not read for it. Of many more than fit, they would be
-            # looked at in vain.
+            # Lengths come from row headers, without reading long contents. To get many more lengths than rows that fit
+            # would be wasted work.
             asked = self._fitting
             while True:
                 asked = min(asked * 2, limit)
@@ -184,8 +184,8 @@ class SqliteReader(PooledReader):
         self, columns: Mapping[str, packed.Kind], query: str, values: list[int | str], limit: int
     ) -> tuple[list[Row], bool, Columns | None]:
         """
-        Rows of a query, and whether they were cut short before one that is not what was written: what comes before it
-        is sound, and the next page begins with it, and fails. Many have their columns with them.
+        Rows of a query, whether they were cut before a damaged row, and their columns if there are many. The rows
+        before a damaged one are sound; the next page begins with the damaged row, and fails.
         """
         query, values = f"{query} limit ?", [*values, limit]
         if limit >= FEW_ROWS:
@@ -210,10 +210,10 @@ class SqliteReader(PooledReader):
 
     @reads
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
-        """See ``store.ports.Reader``; beside a busy interpreter many statements would each wait for their turn."""
+        """See ``store.ports.Reader``. One statement: many statements would each wait for a busy interpreter."""
         return self._ids(_POSITIONS_SINCE, [json.dumps(list(times_ms))])
 
-    # --- what they are made of --------------------------------------------------------------------------------
+    # --- the parts of pages -----------------------------------------------------------------------------------
 
     def carry_out(self, read: Callable[[], T]) -> T:
         """See ``PooledReader``."""
@@ -239,12 +239,7 @@ class SqliteReader(PooledReader):
         )
 
     def _of_topics(self, patterns: Sequence[str]) -> tuple[str, list[Any]]:
-        """
-        See ``PooledReader``.
-
-        GLOB's ``*`` also takes ``/``, so a pattern with wildcards finds a little more than it should: the caller
-        matches again. Exceptions (``!``) are left to the caller; so is everything where there are very many patterns.
-        """
+        """See ``PooledReader``; the wildcard is GLOB's ``*``."""
         literals, globs = named_topics(patterns, _literal, "*") or ((), ())
         parts = ["topic glob ?"] * len(globs)
         if literals:
@@ -252,7 +247,7 @@ class SqliteReader(PooledReader):
         return (f" and ({' or '.join(parts)})" if parts else ""), [*literals, *globs]
 
     def _check_has(self, stop: int) -> None:
-        """A caller was told of nothing that is not in the file."""
+        """See ``PooledReader``: callers are told only of what is in the file."""
 
     def _logged(self, ids: Sequence[int]) -> list[Row]:
         return self._messages(ids, " and held is null")
@@ -287,15 +282,15 @@ _POSITIONS_SINCE: Final = """
     )
     select low from searched where low >= high order by number
 """
-"""Below ``high`` there is a message in every step, so that each one halves what is left."""
+"""In every step there is a message below ``high``, so each step halves the rest."""
 
 
 @cache
 def _merge(count: int) -> str:
     """
-    Messages of so many routes: ids are merged by the index, and only rows of those that come first are read.
+    Messages of ``count`` routes: the index merges their ids, and only the rows of the first ones are read.
 
-    Values: the id after which it begins, the one before which it ends, how many ids at most, and the routes.
+    Values: the id after which to begin, the id before which to end, the most ids, and the routes.
     """
     runs = " union all ".join(
         f"select id from message where route = ?{4 + k} and route <> 0 and id > ?1 and id < ?2"

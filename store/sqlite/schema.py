@@ -3,48 +3,49 @@ The tables of a Message VPN's file, the migrations that make them, and the setti
 
 Shape, and why:
 
-``message``     one row a message, by id. The id is message id, log offset and sequence number in one; times never
-                fall along it. ``content`` is what was received, bit for bit; ``bare`` is where its bare message begins.
-                ``route`` is the set of endpoints that it was put on, 0 where there was none. ``held`` is null while the
-                replay log holds the message; else it counts the endpoints that alone still do (not logged by policy,
-                or trimmed while one needed it), and the last one takes the row with it. ``checksum`` is of all the
-                rest but ``held`` (``store.checksum``).
-``message_route``  the messages of a route, in the order of their ids (the rowid ends every index): what windows of
-                endpoints are read by.
-``message_held``  what the log does not hold: empty, and free, for a Message VPN that logs everything.
+``message``     one row a message, by id. The id is message id, log offset and sequence number in one; times never fall
+                along the ids. ``content`` is what was received, bit for bit; ``bare`` is the offset of its bare
+                message. ``route`` is the set of endpoints that it was put on, 0 if none. ``held`` is null while the
+                replay log holds the message. After that (or if it was never logged, by policy) it counts the endpoints
+                that need the message; the last of them deletes the row. ``checksum`` covers all other columns but
+                ``held`` (``store.checksum``).
+``message_route``  the messages of a route, in the order of their ids (the rowid ends every index): endpoints read their
+                windows by it.
+``message_held``  held messages: empty, and free, for a Message VPN that logs everything.
 ``route``       sets of endpoints that messages name. Interned: publishing costs one row a message, whatever the number
-                of its endpoints. One that no message names any more is dropped behind.
-``endpoint``    definitions, each with the number of its cursor: an endpoint that is emptied gets another cursor.
-``cursor``      what of its routes' messages an endpoint is done with: everything up to ``floor``, and what is in
-                ``cursor_range``. In one part (-1), or in ten where an endpoint delivers by priority. ``messages`` and
-                ``size_bytes`` say what there is up to ``counted_id``; a start counts what came after.
-``attempt``     failed deliveries, where there were any.
-``reference``   messages that an endpoint has though no route leads to it: copies, and what a replay was forced to put.
-``delayed``     messages that wait on an endpoint for their time, by its cursor, in the order of their times: from the
-                commit that accepts them to the one that has a reference lead to them, or cancels them.
-                ``retry`` says whether a consumer gave it back, and whether what is behind it is to wait for it.
-``delayed_retry``  those that a consumer gave back: while a replay is under way, they alone are released.
-``delayed_message``  the same by message, for whoever trims the log.
-``last_value``  of last-value queues: by the digest of a key, the message that is its newest value. It follows the log:
-                up to the queue's cursor it is what the log's messages make of it. ``last_value_message`` has it in the
-                order of the log, for readers and for whoever trims; ``last_value_expires`` those that are to go.
-``dedup``       windows of endpoints that want no message twice: what publishers called messages, one row for each
-                publication and endpoint, in the transaction of the publication. ``ids`` has them one behind the other
-                (``amqp_ext.message.fields.split_ids``). Rows go when all of their ids have left the window.
-``garbage``     cursors that were dropped while messages may be held for them: they are let go of in small pieces.
-``point``       named points of the log: where a replay from each one starts.
-``replay_record``  replays, those under way and those of the past, within a bound: what each was to do and how far it
-                is, as JSON. Its name and state are columns of their own for whoever looks with SQL.
-``retention``   by rule (its topics as JSON): below which id the log lacks messages of the rule's topics, though it has
-                others, and from which time on it lacks none. One that the log's beginning has passed is dropped.
-``indexed``     from which id on, and up to which, messages were indexed by the values of a property. A property that
-                is no longer indexed keeps what is there; indexed once more, it gets a row, and a number, of its own.
-``property_value``  those values. In segments of ids, so that a new row lands among the newest ones, in
-                pages that are in memory, however large the index is, and so that trimming can drop whole segments.
+                of its endpoints. A route that no message names any more is deleted in the background.
+``endpoint``    definitions, each with the number of its cursor: an endpoint that is purged gets another cursor.
+``cursor``      what an endpoint has settled of its routes' messages: everything up to ``floor``, and the ranges in
+                ``cursor_range``. It has one part (-1), or ten if the endpoint delivers by priority. ``messages`` and
+                ``size_bytes`` count the backlog up to ``counted_id``; a start adds what came after.
+``attempt``     failed deliveries, for messages that had any.
+``reference``   messages that an endpoint has though no route leads to it: copies, and the remains of replays.
+``delayed``     delayed messages of an endpoint, by its cursor, in the order of their due times: from the commit that
+                accepts them to the commit that replaces them by references, or cancels them. ``retry`` says whether a
+                consumer gave the message back, and whether later messages have to wait for it.
+``delayed_retry``  delayed messages that a consumer gave back: during a replay, they alone are released.
+``delayed_message``  the same by message, for trimming.
+``last_value``  for last-value queues: by the digest of a key, the message that is its newest value. It follows the log:
+                it reflects the messages up to the queue's cursor. ``last_value_message`` has it in the order of the
+                log, for readers and for trimming; ``last_value_expires`` has the values that expire.
+``dedup``       deduplication windows of endpoints: the publishers' ids of messages, one row for each publication and
+                endpoint, written in the publication's transaction. ``ids`` is the ids, concatenated
+                (``amqp_ext.message.fields.split_ids``). A row is deleted when all of its ids have left the window.
+``garbage``     cursors that were dropped while messages may be held for them: those are released in small pieces.
+``point``       named points of the log: where a replay from each of them starts.
+``replay_record``  replays in progress, and past replays within a bound: what each was to do and how far it is, as JSON.
+                Name and state are columns of their own, for people who look with SQL.
+``retention``   by rule (its topics as JSON): the id below which the log lacks messages of the rule's topics, though it
+                has others, and the time from which on it lacks none. A row that the log's beginning has passed is
+                deleted.
+``indexed``     from which id on, and up to which, messages were indexed by the values of a property. If a property is
+                no longer indexed, its entries stay; if it is indexed again, it gets a new row, and a new number.
+``property_value``  those values, in segments of ids: so a new row goes to pages with the newest ones, which are in
+                memory however large the index is, and trimming can delete whole segments.
 ``log``         one row: the log's generation, the highest id ever given out (an id is never given twice, even when its
-                message is gone), the newest arrival time, from which time on nothing is missing, what the logged
-                messages take of the disk, the largest content, the id up to which an archive holds it, and the one up
-                to which every cursor counts what it has. Publishing alone does not change it: messages above its
+                message is gone), the newest arrival time, the time from which on nothing is missing, the disk space of
+                the logged messages, the largest content, the id up to which an archive has the log, and the id up to
+                which all cursors have counted their backlogs. Publishing alone does not change it: messages above its
                 ``last_id`` are given out, and count towards times and sizes, as well (``store.sqlite.log_row``).
 """
 
@@ -67,17 +68,17 @@ PAGE_BYTES: Final = model.PAGE_BYTES
 """SQLite's default: larger pages read no faster and write more per small commit (measured: 8 KiB +-0, 16 KiB -10 %)."""
 
 NEVER_RELEASED: Final = frozenset({"m001_messages_references_log", "m001_routes_and_cursors"})
-"""First migrations of files that no release ever wrote: from before routes and cursors, and from before checksums."""
+"""First migrations that no release ever applied: from before routes and cursors, and from before checksums."""
 
 APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rewind' order by rowid"
-"""Names of the migrations that a file has seen; fails where it has seen none at all."""
+"""Names of the migrations that were applied to a file; fails if none was."""
 
 
 SIZE_ON_DISK: Final = shared.size_on_disk(f"(length(content) + octet_length(topic) + {model.ROW_BYTES})")
-"""SQL that sums what messages take of the disk; contents are not read for it."""
+"""SQL for the sum of the disk space that messages take. Contents are not read for it."""
 
 LAST_ID: Final = "select max(last_id, coalesce((select max(id) from message), 0)) as last_id from log"
-"""SQL for the highest id ever given out: messages may be above what the log's row says."""
+"""SQL for the highest id ever given out: messages may be above the log row's ``last_id``."""
 
 
 MIGRATION_SET: Final = "rewind"
@@ -138,17 +139,17 @@ MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     "m007_dedup": shared.tables_in_sqlite(shared.DEDUP),
 }
 """
-Statements by the migration's name, in their order.
+Statements by the migration's name, in the order of the migrations.
 
-To change a table: add a migration at the end with a name that says why; never touch an old one; keep a file made by the
-version before under ``tests/store/files`` and let the test migrate it. A file that knows migrations we do not know was
-written by a later version and is refused.
+To change a table, add a migration at the end, with a name that says why. Never change an old one. Keep a file made by
+the version before under ``tests/store/files`` and let the test migrate it. A file with migrations that this version
+does not know was written by a later version, and is refused.
 """
 
 
 def migrations() -> Migrations:
-    """What makes the tables of this version, or brings those of an earlier one to it."""
-    # A file that has seen them all needs none of this, which takes as long to import as all else of a start.
+    """The migrations that create the tables of this version, or bring an earlier version's tables to it."""
+    # Only for a file that lacks migrations: this import takes as long as all the rest of a start.
     from sqlite_utils.migrations import Migrations  # noqa: PLC0415
 
     found = Migrations(MIGRATION_SET)
@@ -170,12 +171,12 @@ def prepare(connection: apsw.Connection | sqlite3.Connection, *, synchronous: st
         f"page_size = {PAGE_BYTES}",
         "journal_mode = wal",
         # FULL: the WAL is synced before a commit returns, so what was accepted survives a power cut. NORMAL would lose
-        # the last commits; it is there for those who replicate elsewhere.
+        # the newest commits; it is for users who replicate by other means.
         f"synchronous = {synchronous}",
-        # Checkpoints are the checkpointer's: inside a commit they would stall every publisher for its length.
+        # The checkpointer makes checkpoints: inside a commit, they would stall every publisher.
         "wal_autocheckpoint = 0",
-        # What a row leaves behind where it is moved, or changed, is zeroed, as far as that writes no page more: else an
-        # erased content could lie there still (``store.sqlite.trimming``).
+        # SQLite zeroes the old bytes of rows that move or change, if that writes no additional page: otherwise erased
+        # content could still be stored there (``store.sqlite.trimming``).
         "secure_delete = fast",
         "cache_size = -8192",
         "temp_store = memory",

@@ -1,9 +1,9 @@
 """
 Few large statements for many values.
 
-Every step of a statement drops and takes the interpreter's lock, so a thousand small statements beside a busy loop
-wait a thousand times; a multi-row one waits once. Counts of values are powers of two, so that a handful of prepared
-statements serves every batch.
+Every step of a statement releases the interpreter's lock and takes it again. While the loop is busy, a thousand small
+statements wait for it a thousand times, one multi-row statement once. The numbers of values are powers of two, so that
+a handful of prepared statements serves every batch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 LARGEST_INSERT: Final = 256
-"""Rows of one insert: beyond this a statement gains nothing (measured from 50 to 1,000)."""
+"""Rows of one insert: more rows in a statement gain nothing (measured from 50 to 1,000)."""
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Cut into pieces whose lengths are powers of two, at most LARGEST_INSERT."""
+    """Cut into pieces whose lengths are powers of two, LARGEST_INSERT at most."""
     start, left, size = 0, len(items), LARGEST_INSERT
     while left:
         while size > left:
@@ -31,11 +31,11 @@ def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 @cache
 def marks(count: int) -> str:
-    """Places for so many values."""
+    """Placeholders for ``count`` values."""
     return ",".join("?" * count)
 
 
 @cache
 def row_marks(count: int, width: int) -> str:
-    """Places for so many rows of so many values each."""
+    """Placeholders for ``count`` rows of ``width`` values each."""
     return ",".join([f"({marks(width)})"] * count)

@@ -1,8 +1,8 @@
 """
-The port's ``Store`` in SQLite: one file in WAL mode for each Message VPN, in the data folder; and what a gateway finds
-in it when it starts.
+The port's ``Store`` in SQLite: one file in WAL mode for each Message VPN, in the data folder; and what a gateway reads
+from it at a start.
 
-What is asked of an engine is ``store.ports``; the file's shape is ``store.sqlite.schema``.
+``store.ports`` defines the port; ``store.sqlite.schema`` describes the file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, now_ms: int, options: StoreOptions) -> None:
         """
-        Open a file, made if there is none and migrated if an earlier version made it.
+        Open a file. Create it if there is none; migrate it if an earlier version wrote it.
 
         Raises:
             StoreTooNew: It was written by a later version.
@@ -105,7 +105,7 @@ class SqliteStore:
         self._close_opened()
 
     def _close_opened(self) -> None:
-        """The writer's connection holds the file open from now on, or nothing does any more."""
+        """Close the first connection: the writer's keeps the file open from now on, or nothing does any more."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -113,8 +113,8 @@ class SqliteStore:
 
 def look_ahead(path: Path) -> Ahead:
     """
-    What the next start would do to a file, which may be in use; nothing is changed. A file that cannot be read would be
-    refused.
+    What the next start would do to a file, which may be in use; nothing is changed. A start would refuse a file that
+    cannot be read.
     """
     if not path.exists():
         return Ahead(str(path))
@@ -132,7 +132,7 @@ def look_ahead(path: Path) -> Ahead:
 
 def recover(path: Path) -> RecoveredStore:
     """
-    The state that a crash or a stop left behind in a file, see ``store.recovery``.
+    The state that a crash or a stop left behind in a file; see ``store.recovery``.
 
     Raises:
         apsw.Error: The file cannot be read.

@@ -1,5 +1,5 @@
 """
-Effects turned into rows: one transaction's worth, in few large statements (``store.sqlite.statements`` says why).
+Effects turned into rows: those of one transaction, in few large statements (``store.sqlite.statements`` says why).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from store.sqlite.trimming import erase, trim
 from store.transaction import Before, LooksAtMessages, StoreTransaction
 
 FEW: Final = 8
-"""Messages that are one statement, whatever their number: each has a prepared statement of its own."""
+"""Messages that are written by one statement; each number of messages has its own prepared statement."""
 
 
 @cache
 def insert_messages(count: int) -> str:
-    """So many messages; its values are ``message_values``."""
+    """The statement that inserts ``count`` messages; its values are ``message_values``."""
 
     def row(k: int) -> str:
         id_, time, topic, bare, route, held, content = (f"?{7 * k + place}" for place in range(1, 8))
@@ -53,7 +53,7 @@ def insert_messages(count: int) -> str:
 
 def message_values(rows: Sequence[Row], largest_bytes: int) -> list[int | str | bytes | None]:
     """
-    All rows one after the other, then the sums of their contents, then those of their topics.
+    The values of all rows one after the other, then the Adler-32 of each content, then that of each topic.
 
     Args:
         largest_bytes: No content is longer.
@@ -67,17 +67,17 @@ def message_values(rows: Sequence[Row], largest_bytes: int) -> list[int | str | 
 
 class FewMessages(NamedTuple):
     """
-    A few messages as one statement, which is a transaction of its own: without a begin, a commit, and all that is
-    collected in between. Whoever publishes one message at a time waits for it each time.
+    A few messages as one statement that is its own transaction: without begin and commit, and without collecting
+    effects in between. A publisher that sends one message at a time waits for this each time.
     """
 
     statement: str
-    """What is to be executed."""
+    """The SQL."""
     values: Sequence[int | str | bytes | None]
     tail: LogTail
-    """What is not in the log's row once it is."""
+    """What is not in the log's row after the statement."""
     has_held: bool
-    """Some of them are not held by the log."""
+    """The log does not hold some of them."""
 
 
 def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[int]) -> FewMessages | None:
@@ -87,11 +87,11 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
     Args:
         effects: A handful.
         tail: What is not in the log's row so far.
-        routes: Numbers of those that are known to be in the file.
+        routes: Numbers of routes that are known to be stored.
 
     Returns:
-        None where they are more than ``FEW``, or something else is to be written with them: whatever is no message, a
-        route, or the log's row.
+        None if there are more than ``FEW`` messages, or if anything else has to be written: another effect, a route, or
+        the log's row.
     """
     messages, _, _, logged_bytes, largest_bytes = tail
     rows: Sequence[Row] = ()
@@ -125,10 +125,10 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
 @cache
 def _insert_alike(count: int) -> str:
     """
-    Consecutive messages that differ in nothing but their content: a quarter of the values to bind.
+    The statement that inserts consecutive messages which differ in content alone: a quarter of the values to bind.
 
-    Values: what the first row has before its checksum, the head of that (``checksum.head_of``), the contents, and then
-    their sums.
+    Values: the first row's columns before its checksum, the head of its checksum (``checksum.head_of``), the contents,
+    and then the Adler-32 of each content.
     """
     return "insert into message values " + ",".join(
         f"(?1+{k},?2,?3,?4,?5,?6,(?{8 + count + k}<<{HEAD_BITS})+?7+{k},?{8 + k})" for k in range(count)
@@ -140,9 +140,9 @@ INSERT_DELAYED_RUNS: Final = (
     "from (values {}) as run cross join message where id between run.column4 and run.column5"
 )
 """
-Messages that are there already, in runs that each wait for one time: the store counts them by itself.
+Delays for messages that are stored already, in runs with one due time each. SQL reads the messages' ids and sizes.
 
-Values: of each run the cursor, the time, ``delayed.retry``, the first and the last message.
+Values, for each run: the cursor, the due time, ``delayed.retry``, the first and the last message.
 """
 
 
@@ -152,7 +152,7 @@ class Transaction(StoreTransaction):
     def __init__(self, connection: apsw.Connection, tail: LogTail, before: Before) -> None:
         """
         Args:
-            tail: What was published before, and is not in the log's row.
+            tail: What was published earlier and is not in the log's row.
         """
         super().__init__(before)
         self._connection = connection
@@ -162,15 +162,15 @@ class Transaction(StoreTransaction):
         self._alike: list[bytes] = []
         self._alike_from = 0
         self._delayed_runs: list[tuple[int, int, int, int, int]] = []
-        """(cursor, when to be delivered, ``delayed.retry``, first and last message) of consecutive ones that wait."""
+        """(cursor, due time, ``delayed.retry``, first message, last message) of consecutive delayed messages."""
         self._moves: CursorMoves = CursorMoves(connection)
         self._uncounted, self._last_id, self._last_time, self._logged_bytes, _ = tail
         self._writes_log_row = False
-        """It is changed anyhow."""
+        """The log's row is changed by this transaction anyway."""
         self.largest_bytes = tail.largest_bytes
-        """Of the contents written, and of those in the tail."""
+        """The largest content among those written here and those in the tail."""
         self.tail = tail
-        """What is not in the log's row when this is committed."""
+        """What is not in the log's row once this transaction is committed."""
 
     def finish(self) -> None:
         """Write what was collected; the caller commits."""
@@ -214,7 +214,7 @@ class Transaction(StoreTransaction):
         ]
         last, *_ = rows[-1]
         if len(contents) == count == last - first + 1:
-            # Many publishers of a message each are as good as one of many: what follows in kind is one run.
+            # Many publishers of one message each are as quick as one publisher of many: alike messages form one run.
             kind = (time, topic, bare, route_number, held)
             if kind != self._kind or first != self._alike_from + len(self._alike):
                 self._end_alike()
@@ -245,7 +245,7 @@ class Transaction(StoreTransaction):
             super()._add_delayed(publication)
 
     def _end_alike(self) -> None:
-        """Write the run of alike messages, or put it among the mixed ones where it is short."""
+        """Write the run of alike messages, or move it to the mixed ones if it is short."""
         contents = self._alike
         if self._kind is None or not contents:
             return
@@ -256,7 +256,7 @@ class Transaction(StoreTransaction):
                 (i, time, topic, bare, route, held, content) for i, content in enumerate(contents, position)
             ]
         else:
-            # Rising ids fill pages to the brim, so what came before goes first.
+            # Rising ids fill pages completely, so earlier messages are written first.
             self._insert_mixed()
             for piece in chunks(contents):
                 head = head_of(position, time, topic, bare, route)
@@ -303,7 +303,7 @@ class Transaction(StoreTransaction):
                     self._writes_log_row = True
             case CountAttempts(cursor, attempts):
                 for message, count in attempts:
-                    # The message may be settled meanwhile, and gone, and so may the cursor.
+                    # Meanwhile the message may be settled and deleted, and the cursor may be dropped.
                     execute(
                         "insert or replace into attempt select ?1, ?2, ?3 where "
                         "exists (select 1 from message where id = ?2) "
@@ -331,11 +331,11 @@ class Transaction(StoreTransaction):
 
     def _in_steps(self, sql: str, rows: Sequence[Sequence[Any]], *first: Any) -> None:
         """
-        A statement for many rows, in few steps: each gives up the interpreter, which the loop then has for a while.
+        Execute a statement for many rows, in few steps. Each step releases the interpreter's lock for the loop.
 
         Args:
             sql: With ``{}`` in place of the rows' values.
-            first: Values in front of those.
+            first: Values that precede the rows' values.
         """
         for piece in chunks(rows):
             places = row_marks(len(piece), len(piece[0]))
@@ -345,8 +345,8 @@ class Transaction(StoreTransaction):
         self._writes_log_row = True
         before = name
         if name == "archived_id":
-            # Changed for a moment: SQLite writes no page that is as it was, and with what is so already it is tried
-            # whether the store can be written (``Committer.try_store``).
+            # SQLite does not write a page whose bytes stay the same. But ``Committer.try_store`` finds out whether the
+            # store can be written by saving a value that may be stored already. So the value changes twice.
             before = f"-1 - {name}"
             self._connection.execute(f"update log set {name} = {before}")
         self._connection.execute(f"update log set {name} = max({before}, ?)", (value,))

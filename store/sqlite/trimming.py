@@ -1,13 +1,14 @@
 """
 Messages that leave the log of a file, and messages whose content is erased.
 
-Trimming tells who still needs a message, and that endpoint holds it from then on; the others go.
+The effect that trims names the endpoints that still need a message. The message is held for them from then on; other
+messages are deleted.
 
-Erasing puts a marker in the place of the content, in the same row, and zeroes what the content took. SQLite leaves the
-bytes of what is deleted, or moved, where they were until it uses the place again. With ``secure_delete`` it writes
-zeros there: always within pages that it writes anyhow (``fast``, ``schema.prepare``), and during an erasure in pages
-that it frees, too. The WAL has pages as they were before until it begins anew: ``Checkpointer.scrub`` sees to that.
-Until it has, the file's ``user_version`` says that it is to be done.
+Erasing replaces the content by a marker, in the same row, and zeroes the bytes of the content. SQLite leaves deleted or
+moved bytes in place until it uses the space again. ``secure_delete`` makes it write zeros there: always within pages
+that are written anyway (``fast``, ``schema.prepare``), and during an erasure also in pages that are freed. The WAL has
+old versions of pages until it restarts; ``Checkpointer.scrub`` takes care of that. Until then, the file's
+``user_version`` records that this is still to be done.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from store.transaction import note_trimmed
 
 def trim(tables: ShortTables, connection: apsw.Connection, effect: TrimLog) -> bool:
     """
-    Carry it out, and fill in what it did. Small enough pieces are the caller's care: this visits every message.
+    Apply the effect, and fill in its results. The caller keeps the pieces small: this visits every message.
 
     Returns:
-        Whether it left messages that the log does not hold.
+        Whether it left held messages.
     """
     execute = connection.execute
     span: tuple[int | str, ...] = (effect.first, effect.stop)
@@ -57,7 +58,7 @@ def trim(tables: ShortTables, connection: apsw.Connection, effect: TrimLog) -> b
         effect.freed = freed
     is_held = _refer(connection, effect)
     if effect.has_kept:
-        # As with references: below nothing for now.
+        # Negative for now, as for references.
         execute(
             "update message set held = coalesce(held, 0) - waiting.endpoints "
             f"from (select message, count(*) as endpoints from ({KEPT}) group by message) as waiting "
@@ -67,7 +68,7 @@ def trim(tables: ShortTables, connection: apsw.Connection, effect: TrimLog) -> b
         is_held = is_held or connection.changes() > 0
     for route, first, last, endpoints in effect.held:
         if endpoints:
-            # Less what the references made of it (below nothing): both hold.
+            # Minus the (negative) count of references and delays: the counts add up.
             execute(
                 "update message set held = ? - coalesce(held, 0) "
                 f"where {which} and id between ? and ? and route = ? and (held is null or held < 0)",
@@ -86,8 +87,8 @@ def trim(tables: ShortTables, connection: apsw.Connection, effect: TrimLog) -> b
 
 def _refer(connection: apsw.Connection, effect: TrimLog) -> bool:
     """
-    Logged messages that are needed by references get the count of these, below nothing for now: what is held already
-    can be told from what this trimming makes so.
+    Give logged messages that references need a negative ``held``, the number of these references, for now: this tells
+    messages that are held already from those that this trim makes held. Returns whether there are any.
     """
     for pairs in chunks(effect.references):
         values = ",".join(["(?,?)"] * len(pairs))
@@ -108,23 +109,23 @@ def _refer(connection: apsw.Connection, effect: TrimLog) -> bool:
 
 
 _CUT_OFF, _IN_THE_WAL = 0, 1
-"""Values of ``user_version``: whether what was erased may be in the WAL still."""
+"""Values of ``user_version``: whether the WAL may still have erased content."""
 
 
 def is_in_the_wal(connection: apsw.Connection) -> bool:
-    """Whether something was erased, and the WAL has not been cut off since."""
+    """Whether something was erased, and the WAL has not been truncated since."""
     ((version,),) = connection.execute("pragma user_version")
     return bool(version == _IN_THE_WAL)
 
 
 def note_cut_off(connection: apsw.Connection) -> None:
-    """The WAL was cut off; outside of a transaction. A disk that takes nothing has it be cut off once more, later."""
+    """Note that the WAL was truncated; outside a transaction. If the disk fails, the WAL is truncated again later."""
     with suppress(apsw.Error):
         connection.execute(f"pragma user_version = {_CUT_OFF}").fetchall()
 
 
 def erase(connection: apsw.Connection, effect: EraseMessages) -> None:
-    """Carry it out, and fill in what it did; inside the caller's transaction."""
+    """Apply the effect, and fill in its results; in the caller's transaction."""
     execute = connection.execute
     ids = [row[ID] for row in effect.rows]
     execute("pragma secure_delete = on").fetchall()
@@ -153,7 +154,7 @@ def erase(connection: apsw.Connection, effect: EraseMessages) -> None:
 
 
 def _logged_bytes(connection: apsw.Connection, ids: Sequence[int]) -> int:
-    """What those of these messages take of the disk that the log holds."""
+    """The disk space of the logged messages among these."""
     total = 0
     for piece in chunks(ids):
         ((size,),) = connection.execute(
@@ -165,7 +166,7 @@ def _logged_bytes(connection: apsw.Connection, ids: Sequence[int]) -> int:
 
 
 def _forget_values(connection: apsw.Connection, ids: Sequence[int]) -> None:
-    """Their properties' values leave the index."""
+    """Delete the property index's entries of these messages."""
     by_segment: dict[int, list[int]] = {}
     for message_id in ids:
         by_segment.setdefault(message_id >> SEGMENT_BITS, []).append(message_id)

@@ -1,9 +1,9 @@
 """
-The writer thread: group commit. One transaction takes all that arrived while the last one was being synced.
+The writer thread: group commit. One transaction takes everything that arrived while the last one was being synced.
 
-Commit, then tell: ``on_commit`` is called from this thread, in order, once what it names is durable (or has failed).
-Nothing else writes to the file. Between commits the thread works off what dropped cursors leave, in small pieces, drops
-routes that no message names any more, and lets the checkpointer's work take effect.
+Commit, then tell: ``on_commit`` is called on this thread, in order, once its batches are durable (or have failed).
+Nothing else writes to the file. Between commits, the thread cleans up dropped cursors in small pieces, deletes routes
+that no message names any more, and restarts the WAL after checkpoints.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ from store.sqlite.transaction import Transaction, few_messages
 from store.sqlite.trimming import is_in_the_wal
 
 RETRY_SECONDS: Final = 0.004
-"""From garbage that could not be collected to the next piece."""
+"""The pause after a piece of a dropped cursor that could not be cleaned up."""
 
 SCRUB_SECONDS: Final = 0.01
-"""From one look at whether the WAL was cut to the next."""
+"""Between two looks whether the WAL was truncated."""
 
 GARBAGE_BYTES: Final = 32 * 1024
-"""What collecting a piece writes, roughly, before the WAL's own share."""
+"""What cleaning up a piece writes, roughly, without the WAL's overhead."""
 
 COMMIT_NOW_SECONDS: Final = 0.001
-"""Where most commits take longer than this they are left to the writer's thread: the loop has others to serve. Not
-where one does now and then, however long: a checkpoint, or the disk's own housekeeping."""
+"""If most commits take longer than this, they are left to the writer's thread, because the loop has others to serve. A
+commit that takes long now and then does not count: a checkpoint, or the disk's own housekeeping."""
 
 LET_GO_NOW: Final = 64
-"""Messages that endpoints are done with and that the log may not hold, each a row to be changed: more are left to the
-writer's thread, too."""
+"""Messages settled that may be held, each a row to update: batches with more are left to the writer's thread, too."""
 
 MAY_PASS: Final = (
     apsw.BusyError,
@@ -59,7 +58,7 @@ MAY_PASS: Final = (
     apsw.ReadOnlyError,
     MemoryError,
 )
-"""Errors of a disk, or of a machine, that may work again: what failed was not at fault."""
+"""Errors of a disk, or of a machine, that may work again: the batch was not at fault."""
 
 
 class SqliteWriter(GroupCommit):
@@ -75,19 +74,19 @@ class SqliteWriter(GroupCommit):
     ) -> None:
         """See ``GroupCommit``."""
         super().__init__(on_commit, found, on_largest)
-        self.confirmed_at = None  # a file is one gateway's as long as that runs: it has the folder's lock
+        self.confirmed_at = None  # no other gateway can have the file: this one holds the folder's lock
         self._checkpointer = Checkpointer(path, options.checkpoint_bytes)
         self._connection = connect_writer(path, synchronous=options.synchronous)
         self._tables = SqliteShortTables(self._connection)
         self._execute = self._connection.cursor().execute
-        """Of what is done on the loop's thread, all that it is done with is there already."""
+        """Prepared here, so that ``commit_now`` on the loop's thread creates no cursor."""
         self._connection.execute(f"pragma journal_size_limit = {options.wal_limit_bytes}")
         self._tail = read_tail(self._connection)
         self._lock = threading.Lock()
-        """Held while something is written, by whichever thread."""
+        """Held by the thread that writes."""
         self._slow_share = 0.0
-        """Of the last commits, about, the share that took longer than ``COMMIT_NOW_SECONDS``."""
-        if is_in_the_wal(self._connection):  # of a gateway that was killed
+        """The share of recent commits, about, that took longer than ``COMMIT_NOW_SECONDS``."""
+        if is_in_the_wal(self._connection):  # left by a gateway that was killed
             self._checkpointer.scrub_now(self._connection)
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
         self._thread.start()
@@ -96,15 +95,8 @@ class SqliteWriter(GroupCommit):
         self, batch: Batch, answer: Callable[[], None] = lambda: None
     ) -> tuple[bool, WriteFailed | None]:
         """
-        Commit a small batch on the caller's thread, which saves two changes of thread: a third of the time that a
-        publisher with one message outstanding waits. Only for a caller to whom everything submitted was reported.
-
-        Args:
-            answer: Called as soon as it is durable.
-
-        Returns:
-            Whether it was tried, and the error if it failed. Not tried: commits take long on this disk, or the
-            writer's thread is at work; then submit it.
+        See ``store.ports.Writer``. The two thread switches that it saves are a third of the time that a publisher with
+        one outstanding message waits.
         """
         if self._slow_share > 0.5 or not self._lock.acquire(blocking=False):
             return False, None
@@ -117,7 +109,7 @@ class SqliteWriter(GroupCommit):
         finally:
             self._lock.release()
         if self._checkpointer.is_ready or not was_due:
-            # Where nothing was due the thread may be asleep for good.
+            # If nothing was due, the thread may sleep without a timeout.
             self._queue.put(NUDGE)
         return True, error
 
@@ -154,26 +146,27 @@ class SqliteWriter(GroupCommit):
                 if not closing:
                     self._clean_up(commits, is_idle=not batches)
                 self._checkpointer.restart_wal(self._connection)
-            # Their receipts hold on to links, which may be long gone before the next batch comes.
+            # The batches' receipts refer to links, which may be detached long before the next batch comes.
             del batches
         if self._owed:
             self._write([])
         self._checkpointer.close()
         with suppress(apsw.Error):
-            # SQLite does so by itself only where no reader is connected. A stopped gateway's file is whole without it.
+            # SQLite does this by itself only if no reader is connected. The file of a stopped gateway is then complete
+            # without its WAL.
             ((busy, _, _),) = self._connection.execute("pragma wal_checkpoint(truncate)").fetchall()
             if not busy:
                 self._checkpointer.scrubbed.set()
         self._connection.close()
 
     def _patience(self) -> float | None:
-        """Seconds to wait for something to be written before what is left behind is looked after; None: for ever."""
+        """See ``GroupCommit``."""
         if self._garbage:
             return 0
         return SWEEP_SECONDS if self._routes.is_due else None
 
     def _has_work(self) -> bool:
-        """The checkpointer has something to take effect."""
+        """Whether a checkpoint waits for the writer to restart the WAL."""
         return self._checkpointer.is_ready
 
     def _may_pass(self, error: WriteFailed) -> bool:
@@ -184,7 +177,7 @@ class SqliteWriter(GroupCommit):
         return Transaction(self._connection, self._tail, self._before())
 
     def _write_few(self, batch: Batch, answer: Callable[[], None]) -> WriteFailed | None:
-        """A small batch: by one statement where that is enough."""
+        """Commit a small batch: by one statement if that is enough."""
         few = None
         started = time.monotonic()
         try:
@@ -194,7 +187,7 @@ class SqliteWriter(GroupCommit):
                 self._on_largest(few.tail.largest_bytes)
                 self._execute(few.statement, few.values)
         except Exception as error:
-            # They come to nothing: a writer owes nothing of a message.
+            # A batch of publications owes nothing when it fails.
             return self._failed(error)
         if few is None:
             failed = self._write([batch], is_small=True)
@@ -210,14 +203,14 @@ class SqliteWriter(GroupCommit):
         return None
 
     def _write(self, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
-        """One transaction, which is made up for if it fails."""
+        """One transaction. If it fails, its effects that must not be lost are kept for the next one."""
         error = self._write_all(batches, is_small=is_small)
         if error is not None:
             self._owe(batches, error)
         return error
 
     def _write_all(self, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
-        """One transaction: all of it or nothing."""
+        """One transaction: everything or nothing."""
         connection = self._connection
         transaction = self._transaction()
         try:
@@ -241,9 +234,9 @@ class SqliteWriter(GroupCommit):
         return None
 
     def _failed(self, error: Exception) -> WriteFailed:
-        """Nothing of a transaction is to be written."""
+        """Roll back. Returns the error to be reported."""
         self._roll_back()
-        # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
+        # Not every error is SQLite's: for a text that cannot be encoded, it is Python's.
         failed = WriteFailed(str(error))
         failed.__cause__ = error
         return failed
@@ -253,8 +246,8 @@ class SqliteWriter(GroupCommit):
         A transaction is durable.
 
         Args:
-            took: How long its commit took, in seconds.
-            routes: Those that were written with it.
+            took: The duration of its commit, in seconds.
+            routes: The routes that were written with it.
         """
         self.commit_seconds.add(took)
         self._slow_share += ((took > COMMIT_NOW_SECONDS) - self._slow_share) / 16
@@ -263,7 +256,7 @@ class SqliteWriter(GroupCommit):
         self._routes.committed(routes)
 
     def _can_be_written(self, effects: Sequence[Effect]) -> bool:
-        """Try it, and leave nothing of it."""
+        """See ``GroupCommit``."""
         try:
             self._connection.execute("begin immediate")
             transaction = self._transaction()
@@ -276,7 +269,7 @@ class SqliteWriter(GroupCommit):
         return True
 
     def _roll_back(self) -> None:
-        """End the transaction that failed, unless SQLite has done so."""
+        """End the failed transaction, unless SQLite has done so."""
         if self._connection.in_transaction:
             with suppress(apsw.Error):
                 self._connection.execute("rollback")
