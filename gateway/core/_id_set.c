@@ -1,13 +1,14 @@
 /*
- * A set of bytes for windows of a million ids, of which as many come as leave: what dedup has builtin sets for, faster.
+ * A set of bytes for windows of a million ids that come and go at the same rate. gateway.core.dedup uses it in place of
+ * the builtin set, because it is faster.
  *
- * In a set of that size each look is a wait for memory, 0.1 us, and one that ids leave is made anew every few hundred
- * thousand, which holds up the loop for 30 ms. Here the ids of a list are looked at together: the memory of the next
- * ones is on its way while one is compared. And what leaves leaves no mark: what was put behind it moves up, so that
- * nothing is ever made anew but to grow, or once most have left.
+ * In a builtin set of that size, each lookup waits for memory, some 0.1 us. And a builtin set that ids leave is rebuilt
+ * every few hundred thousand ids, which blocks the event loop for 30 ms. Here the ids of a list are looked up together:
+ * while one id is compared, the memory for the next ones is being loaded. And an id that leaves is replaced by an id
+ * that was stored after it, so that the set is rebuilt only to grow, or once most ids have left.
  *
- * Places are found by open addressing with linear probing (Knuth, volume 3, 6.4, algorithms L and R), by the hash that
- * Python has for bytes, which nobody outside can foresee.
+ * Places are found by open addressing with linear probing (Knuth, volume 3, 6.4, algorithms L and R), by Python's hash
+ * of bytes, which is random, so that no publisher can foresee it.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -24,7 +25,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     Place *places;
-    size_t mask; /* their number, a power of two, less one */
+    size_t mask; /* number of places (a power of two) minus 1 */
     size_t used;
 } IdSet;
 
@@ -47,11 +48,11 @@ static int same(PyObject *one, PyObject *other)
     if (one == other)
         return 1;
     if (PyBytes_AsStringAndSize(one, &a, &size) < 0 || PyBytes_AsStringAndSize(other, &b, &other_size) < 0)
-        return -1; /* never: both were looked at before */
+        return -1; /* cannot happen: both are known to be bytes */
     return size == other_size && memcmp(a, b, (size_t)size) == 0;
 }
 
-/* Where an id is, or the free place that it would be put. */
+/* The place of an id, or the free place where it would be put. */
 static size_t find(const IdSet *self, PyObject *id, Py_hash_t hash)
 {
     size_t at = (size_t)hash & self->mask;
@@ -88,7 +89,7 @@ static int resize(IdSet *self, size_t wanted)
     return 0;
 }
 
-/* Take one out, and move up what was put behind it because its own place was taken. */
+/* Remove an id, and move up ids after it that are there because their own places were taken. */
 static void take_out(IdSet *self, size_t at)
 {
     Place *places = self->places;
@@ -107,8 +108,8 @@ static void take_out(IdSet *self, size_t at)
 }
 
 /*
- * Go through a list of ids, some together: while one is looked at, the memory that the next ones need is on its way.
- * 1 where visit ended it, else 0; -1 with an error set.
+ * Visit a list of ids in groups: while one id is visited, the memory for the next ones is being loaded. Returns 1 if
+ * visit ended the loop, else 0; -1 with an error set.
  */
 static inline int each(IdSet *self, PyObject *list, int (*visit)(IdSet *, PyObject *, Py_hash_t))
 {
@@ -128,7 +129,7 @@ static inline int each(IdSet *self, PyObject *list, int (*visit)(IdSet *, PyObje
             expect(ids[i]);
         }
         for (Py_ssize_t i = 0; i < count; i++) {
-            if (!PyBytes_CheckExact(ids[i])) { /* whose hash runs no code of anybody */
+            if (!PyBytes_CheckExact(ids[i])) { /* a subclass could run its own code as the hash */
                 PyErr_Format(PyExc_TypeError, "an id is bytes, not %R", (PyObject *)Py_TYPE(ids[i]));
                 return -1;
             }
@@ -200,7 +201,7 @@ static PyObject *difference_update(PyObject *object, PyObject *list)
     if (each(self, list, drop) < 0)
         return NULL;
     if (self->mask + 1 > FEWEST_PLACES && self->used < (self->mask + 1) / 16 && resize(self, 4 * self->used) < 0)
-        PyErr_Clear(); /* it stays as large as it is */
+        PyErr_Clear(); /* not shrunk: the set keeps its size */
     Py_RETURN_NONE;
 }
 

@@ -1,2 +1,2 @@
 class IdSet(set[bytes]):
-    """What ``_id_set.c`` has of a set, and of that lists alone: nothing else is to be asked of it."""
+    """The set methods that ``_id_set.c`` has, with lists as arguments. Use no other method of a set."""

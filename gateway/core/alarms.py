@@ -1,8 +1,8 @@
 """
-Alarms of one Message VPN: which conditions hold that an administrator should know of.
+Alarms of one Message VPN: the present conditions that an administrator should know about.
 
-Invariant: an alarm is raised once and cleared once. One about a use has a threshold, and is cleared only when the use
-has fallen some points below it, so that a use that goes up and down around the threshold is told of once.
+Invariant: an alarm is raised once and cleared once. An alarm about use of a quota has a threshold. It is cleared only
+when the use has fallen some points below the threshold, so that a use that varies around it raises one alarm.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final, TypeAlias
 HOUR_MS: Final = 3_600_000
 
 SLACK: Final = 0.25
-"""Share of its hours that the time left has to rise above them until an alarm is cleared: rates go up and down."""
+"""An alarm about time left is cleared when the time exceeds the alarm's hours by this share: rates go up and down."""
 
 
 class AlarmKind(enum.Enum):
-    """What an alarm is about. The value is its name outside."""
+    """What an alarm is about. The value is the alarm's public name."""
 
     LOG_USE = "replay-log-use"
     ENDPOINT_USE = "endpoint-use"
@@ -39,13 +39,13 @@ class AlarmKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A condition that holds since ``raised_ms`` (ms since the epoch)."""
+    """A condition that has held since ``raised_ms`` (ms since the epoch)."""
 
     kind: AlarmKind
     subject: str
-    """The endpoint's name; empty for what there is one of."""
+    """The endpoint's name; empty where the alarm is about the Message VPN."""
     threshold_percent: int
-    """Of the quota; 0 where the alarm is about no use."""
+    """Percent of the quota; 0 where the alarm is not about use."""
     raised_ms: int
     text: str
     """One sentence for a person, as it was when the alarm was raised."""
@@ -58,21 +58,21 @@ Tell: TypeAlias = Callable[[Alarm, bool], None]
 class Alarms:
     """
     Args:
-        tell: Is told of each change.
+        tell: Called for each change.
     """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._active: dict[tuple[AlarmKind, str, int], Alarm] = {}
         self._said: set[tuple[AlarmKind, str, int]] = set()
-        """What was said to hold since ``clear_unsaid`` was called last."""
+        """Conditions that were noted to hold since the last ``clear_unsaid``."""
 
     def active(self) -> list[Alarm]:
-        """What holds now, the oldest first."""
+        """The present alarms, the oldest first."""
         return list(self._active.values())
 
     def note(self, kind: AlarmKind, subject: str, text: str | None, now_ms: int, threshold: int = 0) -> None:
-        """A condition holds, as ``text`` says; or, with None, it does not. What is known is not told again."""
+        """A condition holds, as ``text`` says; or, with None, it does not hold. Only changes are reported."""
         key = (kind, subject, threshold)
         found = self._active.get(key)
         if text is not None:
@@ -94,12 +94,12 @@ class Alarms:
         now_ms: int,
     ) -> None:
         """
-        So much of a quota is in use.
+        Note the use of a quota: raise or clear the alarm of each threshold.
 
         Args:
-            used: 1 is all of it.
-            thresholds: In percent; each has an alarm of its own.
-            hysteresis: Points that the use has to fall below a threshold until that is cleared.
+            used: Share of the quota; 1 is all of it.
+            thresholds: In percent; each has its own alarm.
+            hysteresis: The points that the use has to fall below a threshold before its alarm is cleared.
         """
         for threshold in thresholds:
             is_raised = (kind, subject, threshold) in self._active
@@ -120,13 +120,13 @@ class Alarms:
         now_ms: int,
     ) -> None:
         """
-        Consumers of an endpoint are so far behind.
+        Note how far the consumers of an endpoint lag.
 
         Args:
-            lag: None where it is not known: it is as it was.
-            bound: From which on that is an alarm; 0: never.
-            hysteresis: Percent of the bound that the lag has to fall below it until the alarm is cleared.
-            text: What that is, as a sentence.
+            lag: None where it is not known: then the alarm stays as it was.
+            bound: The lag at which the alarm is raised; 0: never.
+            hysteresis: The percentage of the bound that the lag has to fall below it before the alarm is cleared.
+            text: The lag as a sentence.
         """
         is_raised = (kind, subject, 0) in self._active
         least = bound * (1 - hysteresis / 100 if is_raised else 1)
@@ -135,12 +135,12 @@ class Alarms:
 
     def note_time(self, kind: AlarmKind, left_ms: int | None, hours: int, text: str, now_ms: int) -> None:
         """
-        So much time is left.
+        Note how much time is left.
 
         Args:
-            left_ms: None where it is unknown, or without end.
-            hours: Below which an alarm is raised, until it is a quarter more; 0: never.
-            text: What is left, as a sentence that the hours end.
+            left_ms: None where it is unknown or unlimited.
+            hours: Below this time the alarm is raised. It is cleared at a quarter more (``SLACK``). 0: never.
+            text: A sentence that says what is left, to which the hours are added.
         """
         is_raised = (kind, "", 0) in self._active
         bound_ms = hours * HOUR_MS * (1 + SLACK if is_raised else 1)
@@ -150,8 +150,8 @@ class Alarms:
 
     def clear_unsaid(self, kinds: Collection[AlarmKind]) -> None:
         """
-        All that these alarms may be about was looked at: those that were not said to hold meanwhile are about something
-        that is gone, or about a threshold that is none any more.
+        Clear the alarms of these kinds that were not noted to hold since the last call. The caller has looked at all
+        their subjects, so these alarms are about a subject or a threshold that no longer exists.
         """
         said, self._said = self._said, set()
         for key, alarm in list(self._active.items()):

@@ -1,9 +1,9 @@
 """
-The broker of one Message VPN: endpoints by name, routing by topic, ids and times, and what each command leads to.
+The broker of one Message VPN: its endpoints, routing, ids and times, and the commands that change them.
 
-Commands return the effects that must be durable before anybody is told; the caller commits them and then comes back.
-What is published is the business of ``publications``. Ids are one integer per VPN, rising in publish order over all
-topics; arrival times never go back along them, so that a date is found by binary search.
+Commands return the effects that must be durable before a peer is told. The caller commits them, and then calls the
+broker again with the result. ``publications`` handles publishing. Ids are integers that rise in publish order over all
+topics of a Message VPN. Arrival times never fall from one id to the next, so that a date is found by binary search.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Broker:
     ) -> None:
         """
         Args:
-            window: Ready ids of an endpoint that are kept in memory.
-            create_queues: Whether queues are made on first use.
-            flow_quantum: Messages a consumer is given before the next one's turn.
+            window: How many ready ids of an endpoint are kept in memory.
+            create_queues: Whether queues are created on first use.
+            flow_quantum: Messages that a consumer gets before the next consumer's turn.
         """
         self.log = log
         self.policy = replace(policy)
@@ -102,11 +102,11 @@ class Broker:
         retention: Iterable[RetentionMark] = (),
     ) -> None:
         """
-        Take over what the store kept.
+        Take over the state in the store.
 
         Args:
-            replays: Cursors of replays by number.
-            next_number: Above every number ever used.
+            replays: The cursors of replays, by number.
+            next_number: Higher than every number ever used.
         """
         self.points.restore(points)
         self.replay_records.restore(records)
@@ -158,7 +158,8 @@ class Broker:
                 endpoint.backlog.put.restore_replay(replay.cursor, cursor)
             position, first_id = cursor.floor + 1, self.log.first_id
             if position < first_id and not replay.is_archived:
-                # What it had read and the log has dropped since is here by references; what it had not fails it.
+                # The endpoint has references to trimmed messages that the replay had read. Trimmed messages that it had
+                # not read fail it.
                 position = min(replay.position, first_id)
             acknowledged = 0 if kept is None else -kept.messages
             replay.resume(self.log.next_id, position, acknowledged, len(found.references))
@@ -197,7 +198,7 @@ class Broker:
         return endpoint
 
     def take_number(self) -> int:
-        """The next number of an endpoint or a cursor."""
+        """Take the next number for an endpoint or a cursor."""
         number = self._next_number
         self._next_number += 1
         return number
@@ -208,7 +209,7 @@ class Broker:
         self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
     ) -> tuple[Endpoint, list[Effect]]:
         """
-        Make an endpoint.
+        Create an endpoint.
 
         Raises:
             Refused: ALREADY_EXISTS, the name is taken.
@@ -234,7 +235,7 @@ class Broker:
 
     @property
     def _oldest_id(self) -> int:
-        """The first id that stays in the log, once what is on its way is committed."""
+        """The first id that stays in the log once all pending trims are committed."""
         return max(self.log.first_id, self.trimming.below, 1)
 
     def queue_for(
@@ -246,11 +247,12 @@ class Broker:
         may_create: bool = True,
     ) -> tuple[Endpoint, list[Effect]]:
         """
-        The queue or stream of this name, made on first use.
+        The queue or stream of this name, created on first use.
 
         Raises:
-            Refused: NOT_FOUND where it may not be made; PRECONDITION_FAILED when ``kind`` or ``exclusive`` contradict
-                what it is, naming both values; REPLAY_DISABLED, it would be a stream and there is no log.
+            Refused: NOT_FOUND where it may not be created; PRECONDITION_FAILED when ``kind`` or ``exclusive``
+                contradict the existing queue, naming both values; REPLAY_DISABLED, it would be a stream and there is no
+                log.
         """
         endpoint = self.endpoints.get(name)
         if endpoint is None:
@@ -288,7 +290,7 @@ class Broker:
         return endpoint, []
 
     def delete(self, endpoint: Endpoint) -> list[Effect]:
-        """The endpoint is gone, with its subscriptions and what lay on it."""
+        """Delete the endpoint, its subscriptions and its messages."""
         del self.endpoints[endpoint.name]
         del self._by_number[endpoint.number]
         self.publications.deleted(endpoint)
@@ -299,7 +301,7 @@ class Broker:
         return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.log.unused_id - 1)]
 
     def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> list[Effect]:
-        """Make these the endpoint's subscriptions; what lies on it stays."""
+        """Replace the endpoint's subscriptions; its messages stay."""
         patterns = {text: TopicPattern.parse(text) for text in subscriptions}
         effects: list[Effect] = []
         for text in [text for text in endpoint.subscriptions if text not in patterns]:
@@ -316,11 +318,11 @@ class Broker:
 
     def purge(self, endpoint: Endpoint) -> tuple[int, list[Effect]]:
         """
-        Drop everything that lies on a queue or topic endpoint.
+        Drop all messages of a queue or topic endpoint.
 
         Returns:
-            How many messages that were, and the effects. What is on its way is dropped, too, and counted by
-            ``Backlog.take_dropped_on_way`` once it is committed.
+            How many messages were dropped, and the effects. Messages that are not committed yet are dropped, too;
+            ``Backlog.take_dropped_on_way`` counts them once they are.
 
         Raises:
             Refused: PRECONDITION_FAILED, a replay is under way.
@@ -337,18 +339,18 @@ class Broker:
         return count, [*effects, endpoint.definition()]
 
     def purge_stream(self, endpoint: Endpoint) -> list[Effect]:
-        """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""
+        """Take all committed messages out of a stream's view; the log and its other readers keep them."""
         log = self.log
         effects: list[Effect] = []
         if endpoint.values is not None:
             effects = endpoint.empty(self.take_number(), log.unused_id - 1)
             self.publications.emptied(endpoint)
-        # As with trimming, others of that millisecond may follow: from the next on nothing is missing.
+        # As with trimming, other messages of that millisecond may follow: nothing is missing from the next one on.
         purged = replace(endpoint.settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1)
         return [*effects, endpoint.change_settings(purged)]
 
     def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
-        """Change what an endpoint is like; what lies on it stays."""
+        """Change an endpoint's settings; its messages stay."""
         self.router.cached.clear()
         is_keyed_anew = endpoint.values is not None and settings.value_key != endpoint.settings.value_key
         effects: list[Effect] = [endpoint.change_settings(settings)]
@@ -364,7 +366,7 @@ class Broker:
 
     def check_copy(self, endpoint: Endpoint) -> None:
         """
-        Whether a message of the log can be put on the endpoint.
+        Check that a message of the log can be put on the endpoint.
 
         Raises:
             Refused: NOT_ALLOWED for a stream, REPLAY_DISABLED, PRECONDITION_FAILED while a replay is under way.
@@ -383,13 +385,13 @@ class Broker:
 
     def begin_copy(self, endpoint: Endpoint, row: Row) -> AddReferences:
         """
-        Put a logged message on an endpoint on which it does not lie, without a replay. It takes its place by its id, as
-        everything there does: a reference leads to it, for no route does, or the endpoint's cursor has passed it. Once
-        that is committed, or failed, tell ``Endpoint.end_copy``.
+        Put a logged message on an endpoint that does not have it, without a replay. The message takes its place by its
+        id, as every message does. A reference puts it on the endpoint, because no route does or because the endpoint's
+        cursor has passed it. The caller calls ``Endpoint.end_copy`` once the reference is committed or has failed.
 
         Raises:
-            Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the
-                quota.
+            Refused: As in ``check_copy``; START_MESSAGE_UNAVAILABLE, the message was trimmed; RESOURCE_LIMIT, the
+                endpoint is at its quota.
         """
         self.check_copy(endpoint)
         settings = endpoint.settings
@@ -405,14 +407,14 @@ class Broker:
     # --- the log ------------------------------------------------------------------------------------------------
 
     def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> bool:
-        """Go by these from now on; whether rules of retention are others."""
+        """Take over a changed configuration. Return whether the retention rules have changed."""
         self.policy.become(policy)
         self.create_queues = create_queues
         self.router.cached.clear()
         return self.retention.configure(policy.retention)
 
     def log_facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
-        """What is known of log and archive, of some topics (none for all); of what a stream shows, if one is given."""
+        """Facts of the log and its archive for these topics (empty: all), as seen by a stream if one is given."""
         shown = endpoint.settings if endpoint is not None else EndpointSettings()
         log, history = self.log, self.history
         return LogFacts(

@@ -1,12 +1,13 @@
 """
-Publisher deduplication: an endpoint's window of the ids that publishers gave to messages published to its topics.
+Publisher deduplication: each endpoint's window of the ids that publishers gave to messages on its topics.
 
-A message whose id is in the window of any endpoint that its topic leads to is a duplicate: it is accepted, and not
-stored again. The window has the ids of at least the last ``dedup_window`` messages, where they are younger than
-``dedup_window_ms``. An id is durable in the transaction of its message, and gone with it where that fails.
+A message is a duplicate if its id is in the window of any endpoint that its topic leads to: it is accepted, and not
+stored again. The window has the ids of at least the last ``dedup_window`` messages that are younger than
+``dedup_window_ms``. An id becomes durable in the transaction of its message; if the transaction fails, the id leaves
+the window.
 
-Time is that of the log, which never goes back: a clock that does makes ids stay longer, never leave early, and their
-number is bounded in any case.
+The time is the log's, which never goes back. If the machine's clock goes back, ids stay longer and never leave early;
+their number is bounded in any case.
 """
 
 from __future__ import annotations
@@ -27,43 +28,43 @@ if TYPE_CHECKING:
 else:
     try:
         from gateway.core._id_set import IdSet
-    except ImportError:  # it was not built: the same, slower
+    except ImportError:  # not built: a set does the same, slower
         IdSet = set
 
 FORGOTTEN_AT_ONCE: Final = 16_384
-"""Ids that left a window before the store is told to delete them; a start finds so many more, and lets them go."""
+"""How many ids leave a window before the store deletes them. A start may read that many more, and drops them."""
 
 
 @dataclass(slots=True, eq=False)
 class DedupWindow:
-    """The ids of one endpoint's window. Invariant: ``_batches`` has those of ``ids``, each once, oldest first."""
+    """The ids of one endpoint's window. Invariant: ``_batches`` has each of ``ids`` once, oldest first."""
 
     messages: int
-    """How many of them it keeps."""
+    """The most ids to keep."""
     age_ms: int
-    """How long it keeps each; 0: as long as it is among them."""
+    """How long to keep each id; 0 for no limit."""
     duplicates: int = 0
-    """What was not stored again since the gateway started."""
+    """Duplicates that were not stored again since the gateway started."""
     ids: IdSet = field(default_factory=IdSet)
-    """Those of the window."""
+    """All ids of the window."""
     _batches: deque[tuple[int, int, list[bytes]]] = field(default_factory=deque)
-    """(first message, time, ids) of each publication."""
+    """(id of the first message, time ms, publishers' ids) of each publication."""
     _durable: int = 0
-    """Ids that are committed: the oldest ones."""
+    """How many ids are committed. They are the oldest ones."""
     _passed: int = 0
-    """Ids of the oldest publication that have left."""
+    """How many ids of the oldest publication have left the window."""
     _to_forget: int = 0
-    """Ids that have left since the store was told."""
+    """How many ids have left since the store was told."""
     _gone_up_to: int = 0
-    """The publication that begins with this message, and those before it, have left."""
+    """The ids of the publication that begins with this message, and of those before it, have left."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def restore(self, batches: Iterable[StoredIds]) -> None:
-        """Take over what the store kept, oldest first."""
+        """Take over the stored ids, oldest first."""
         for (first, time_ms), ids in reversed(list(batches)):
-            # One that had left, and was not yet deleted there, may have come again.
+            # An id that had left, and was not yet deleted from the store, may have come again.
             stay = [one for one in ids if one not in self.ids]
             self.ids.update(stay)
             if stay:
@@ -72,22 +73,23 @@ class DedupWindow:
         self._shrink()
 
     def resize(self, messages: int, age_ms: int) -> None:
-        """It is so large from now on."""
+        """Change the limits of the window."""
         self.messages, self.age_ms = messages, age_ms
         self._shrink()
 
     def age(self, now_ms: int) -> None:
-        """Let go of what is too old."""
+        """Drop the ids that are too old."""
         batches = self._batches
         while self.age_ms and self._durable and batches[0][1] <= now_ms - self.age_ms:
             self._leave(len(batches[0][2]) - self._passed)
 
     def publish(self, first: int, time_ms: int, ids: list[bytes]) -> int:
         """
-        Take up new ids, durable when their publication is.
+        Add new ids, which become durable together with their publication.
 
         Returns:
-            The store need not keep the ids of the publication that begins here, nor of those before it; 0: as before.
+            The store may delete the ids of the publication that begins with this message, and of those before it; 0: no
+            more than before.
         """
         self.ids.update(ids)
         self._batches.append((first, time_ms, ids))
@@ -97,13 +99,13 @@ class DedupWindow:
         return self._gone_up_to
 
     def committed(self, count: int) -> None:
-        """So many of the oldest that were not durable are."""
+        """The oldest ``count`` ids that were not durable have become durable."""
         self._durable += count
         self._shrink()
 
     def failed(self, first: int) -> None:
-        """A publication is not stored: its ids were never here."""
-        # One of the newest, mostly the last.
+        """The publication that begins with ``first`` failed: remove its ids."""
+        # It is one of the newest, mostly the last.
         for place in range(len(self._batches) - 1, -1, -1):
             if self._batches[place][0] == first:
                 self.ids.difference_update(self._batches[place][2])
@@ -112,10 +114,10 @@ class DedupWindow:
 
     def without(self, named: Mapping[int, bytes]) -> dict[int, list[bytes]]:
         """
-        What stays of publications' ids, by their first messages, without those of some messages.
+        The remaining ids of publications, by first message, after the ids of some messages are taken out.
 
         Args:
-            named: Ids by messages, which are durable.
+            named: Publishers' ids by message; the messages are durable.
         """
         batches = list(self._batches)
         firsts = [first for first, _, _ in batches]
@@ -126,13 +128,13 @@ class DedupWindow:
                 continue
             first, _, ids = batches[place]
             ids = left.get(first, ids)
-            # What has left may have come again, with another message.
+            # An id that has left may have come again, with another message.
             if one in (ids if place else ids[self._passed :]):
                 left[first] = [other for other in ids if other != one]
         return left
 
     def forget(self, kept: Mapping[int, Sequence[bytes]]) -> None:
-        """Of these durable publications no other ids stay."""
+        """Keep only these ids of these durable publications, by first message."""
         left = deque[tuple[int, int, list[bytes]]]()
         for first, time_ms, ids in self._batches:
             stay, passed = ids, self._passed
@@ -152,7 +154,7 @@ class DedupWindow:
             self._leave(min(self._durable - self.messages, len(first[2]) - self._passed))
 
     def _leave(self, count: int) -> None:
-        """So many of the oldest publication leave."""
+        """Drop the next ``count`` ids of the oldest publication."""
         first, _, ids = self._batches[0]
         stop = self._passed + count
         self.ids.difference_update(ids[self._passed : stop])
@@ -167,16 +169,19 @@ class DedupWindow:
 
 @dataclass(slots=True)
 class Sifted:
-    """Messages that arrived together, told apart by their ids."""
+    """
+    Messages that arrived together, sorted by their ids into new ones and duplicates. Numbers are places in the list.
+    """
 
     new: list[int]
-    """Places of those to be stored."""
+    """Messages to be stored."""
     stored: list[int] = field(default_factory=list)
-    """Of duplicates of what is durable."""
+    """Duplicates of a durable message."""
     on_way: list[tuple[int, Publication]] = field(default_factory=list)
-    """Of duplicates of what is not, with the publication that each one stands and falls with."""
+    """Duplicates of a message that is not durable yet, with its publication: the duplicate gets the publication's
+    outcome."""
     again: list[int] = field(default_factory=list)
-    """Of duplicates of new ones before them."""
+    """Duplicates of a new message before them in the same list."""
 
 
 class Deduplication:
@@ -184,18 +189,19 @@ class Deduplication:
 
     def __init__(self) -> None:
         self.windows: dict[int, DedupWindow] = {}
-        """By the endpoint's number; nothing is looked at where there is none."""
+        """By the endpoint's number. While it is empty, no id is looked at."""
         self._on_way: dict[Publication, list[DedupWindow]] = {}
-        """Publications with ids that are not durable yet, and the windows that have them."""
+        """Publications whose ids are not durable yet, and the windows that have these ids."""
         self._on_way_by_id: dict[bytes, list[Publication]] | None = None
-        """The same by id: made when a duplicate comes, and kept until nothing is on its way."""
+        """The same publications by id: made when a duplicate comes, kept until ``_on_way`` is empty."""
 
     def check(self, number: int, messages: int, age_ms: int) -> None:
         """
-        Whether an endpoint may have such a window.
+        Check that an endpoint may have a window of this size.
 
         Raises:
-            Refused: INVALID_FIELD, an age bounds what is not there; RESOURCE_LIMIT, all together would have too many.
+            Refused: INVALID_FIELD, there is an age and no number of messages; RESOURCE_LIMIT, all windows together
+                would be too large.
         """
         if age_ms and not messages:
             raise Refused(
@@ -213,10 +219,10 @@ class Deduplication:
 
     def configure(self, number: int, messages: int, age_ms: int) -> bool:
         """
-        An endpoint has such a window from now on, or none (0 messages).
+        Give an endpoint a window of this size, or take its window away (0 messages).
 
         Returns:
-            Whether it had one and has none any more: its ids are to be forgotten.
+            Whether this took a window away: its ids are to be forgotten.
         """
         window = self.windows.get(number)
         if not messages:
@@ -229,34 +235,35 @@ class Deduplication:
 
     def forget(self, named: Mapping[int, bytes]) -> list[ForgetIds]:
         """
-        Messages are to be erased: what makes their ids leave the windows. Once it is committed, tell ``forgotten``.
+        The effects that take the ids of messages to be erased out of the windows. Call ``forgotten`` once they are
+        committed.
 
         Args:
-            named: What publishers called them, by message; empty for one that has no id.
+            named: Publishers' ids by message; empty for a message without an id.
         """
         found = {number: window.without(named) for number, window in self.windows.items()}
         return [ForgetIds(number, kept) for number, kept in found.items() if kept]
 
     def forgotten(self, effects: Iterable[ForgetIds]) -> None:
-        """The ids have left, durably."""
+        """The effects of ``forget`` are committed."""
         for effect in effects:
             if effect.endpoint in self.windows and effect.kept is not None:
                 self.windows[effect.endpoint].forget(effect.kept)
 
     def windows_of(self, numbers: Iterable[int]) -> list[DedupWindow]:
-        """Those of these endpoints that have one."""
+        """The windows of these endpoints."""
         return [window for number in numbers if (window := self.windows.get(number)) is not None]
 
     def sift(self, windows: Sequence[DedupWindow], ids: list[bytes], now_ms: int) -> Sifted | None:
         """
-        Tell duplicates from what is new.
+        Separate duplicates from new messages.
 
         Args:
-            windows: Of the topic's endpoints.
-            ids: One for each message; empty for one that has none, and is never a duplicate.
+            windows: The windows of the topic's endpoints.
+            ids: One id for each message; empty for a message without an id, which is never a duplicate.
 
         Returns:
-            None where all are new.
+            None if all are new.
         """
         for window in windows:
             window.age(now_ms)
@@ -269,7 +276,7 @@ class Deduplication:
         for place, one in enumerate(ids):
             holders = [window for window in windows if one in window.ids]
             if holders:
-                # One window may have it longer than another: what is durable anywhere is stored.
+                # One window may keep an id longer than another. If it is durable in any window, the message is stored.
                 found = self._on_way_with(one)
                 if all(any(window in self._on_way[other] for other in found) for window in holders):
                     sifted.on_way.append((place, found[0]))
@@ -296,7 +303,7 @@ class Deduplication:
                 self._on_way_by_id.setdefault(one, []).append(publication)
 
     def _ended(self, publication: Publication) -> list[DedupWindow]:
-        """It is on its way no more; the windows that have its ids."""
+        """The publication was committed or failed. Return the windows that have its ids."""
         windows = self._on_way.pop(publication, [])
         if not self._on_way:
             self._on_way_by_id = None
@@ -309,11 +316,11 @@ class Deduplication:
 
     def publish(self, numbers: Iterable[int], publication: Publication, ids: Sequence[bytes]) -> None:
         """
-        Messages with new ids are on their way.
+        Put the new ids of a publication into the windows, before the commit.
 
         Args:
-            numbers: Of the topic's endpoints.
-            ids: One for each message; empty for one that has none.
+            numbers: The numbers of the topic's endpoints.
+            ids: One id for each message; empty for a message without an id.
         """
         named = list(filter(None, ids))
         if not named:
@@ -326,16 +333,16 @@ class Deduplication:
         self._index(publication)
 
     def committed(self, publication: Publication, dedup: DedupIds) -> None:
-        """It is durable, and so are its ids."""
+        """The publication is durable, and so are its ids."""
         for window in self._ended(publication):
             window.committed(len(dedup.ids))
 
     def failed(self, publication: Publication) -> None:
-        """It is not stored: its ids are free."""
+        """The publication failed: its ids leave the windows."""
         for window in self._ended(publication):
             window.failed(publication.rows[0][ID])
 
 
 def echoes_of(publication: Publication) -> list[Any]:
-    """Receipts of duplicates that stand and fall with a publication, beside its own."""
+    """Receipts of duplicates that get the outcome of this publication, in addition to its own receipt."""
     return publication.dedup.echoes if publication.dedup is not None else []

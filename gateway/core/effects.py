@@ -1,10 +1,10 @@
 """
-Every durable consequence of a command, as values: the store applies them in order, one transaction for many. And what
-a start finds in the store of endpoints and routes.
+Effects: the changes that a command makes durable, as values. The store applies them in order, many in one transaction.
+Also the values in which the store returns endpoints and routes at a start.
 
-A ``Row`` is the one tuple a message is: it goes into the file, into the tail and out to consumers as it stands, and
-nothing else is made per message. Rule on the wall: no accept, delivery or detach leaves before the effects of its
-own and all earlier commands are committed.
+A message is one tuple, a ``Row``: the store, the message cache and consumers get it unchanged, and no other object is
+made per message. Commit, then tell: no accept, delivery or detach is sent before the effects of its own command and of
+all earlier commands are committed.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from gateway.core.model import Point, ReplayRecord, RouteDefinition, Row, stored
 
 
 class Delays(NamedTuple):
-    """Messages that wait on endpoints for their time, and are not delivered before."""
+    """Delayed messages: each waits on its endpoints until it is due."""
 
     cursors: Sequence[int]
-    """Those of the endpoints: each has all of the messages."""
+    """The cursors of the endpoints. Each endpoint gets all of the messages."""
     due_ms: Sequence[int]
     """When each of the messages is to be delivered, in ms since the epoch."""
 
 
 @dataclass(slots=True)
 class DedupIds:
-    """What publishers called messages, kept in windows of endpoints: a duplicate is told by it."""
+    """The ids that publishers gave to messages. The deduplication windows of endpoints keep them."""
 
     ids: Sequence[bytes]
-    """As ``amqp_ext.message.fields.publisher_ids`` has them, none of them empty."""
+    """As ``amqp_ext.message.fields.publisher_ids`` returns them; none is empty."""
     endpoints: Mapping[int, int]
-    """Numbers of the endpoints. Of the ids each has had with publications that begin with this message or before it,
-    nothing is needed any more (0: as before)."""
+    """By the endpoint's number, the first message of a publication. The endpoint no longer needs the ids of this and of
+    earlier publications (0: no more than before)."""
     echoes: list[Any] = field(default_factory=list)
-    """Receipts of duplicates that came before it was durable."""
+    """Receipts of duplicates that came before the ids were durable."""
     joined: bytes = field(init=False)
-    """The ids one behind the other, put together while they are still in the processor's cache."""
+    """The concatenated ids, joined while they are still in the processor's cache."""
 
     def __post_init__(self) -> None:
         self.joined = b"".join(self.ids)
 
 
 class StoredIds(NamedTuple):
-    """Ids that came together, as recovery found them."""
+    """Publishers' ids that came together, as the store returns them at a start."""
 
     came: tuple[int, int]
-    """(the first message that they came with, when)."""
+    """(id of the first message that they came with, its time in ms)."""
     ids: Sequence[bytes]
 
 
@@ -56,14 +56,15 @@ class Publication:
     Messages of one topic that arrived together: consecutive ids, one time, one set of endpoints.
 
     Attributes:
-        rows: Each names its route.
+        rows: The messages; each row names its route.
         routes: The routes that the rows name: one, or one for each priority among them; none for ``UNROUTED``.
-        logged: The replay log takes them: their rows are held by nothing. Else by as many endpoints as they are put on.
-        size_bytes: Of their contents.
-        logged_bytes: What they take of the disk as part of the log; 0 where it does not take them.
-        put: What the broker wants to know of them when they are durable; not looked at by a store.
-        delays: Where they wait for their time; None for messages that are delivered at once.
-        dedup: What their publishers called them, where an endpoint wants no message twice; else None.
+        logged: The replay log takes them, and ``held`` is None in their rows. Else ``held`` is the number of their
+            endpoints.
+        size_bytes: The size of their contents.
+        logged_bytes: Their disk space in the log; 0 where the log does not take them.
+        put: What the broker needs to know when they are durable; a store does not look at it.
+        delays: The endpoints on which they are delayed; None for messages that are not delayed.
+        dedup: Their publishers' ids, where an endpoint has a deduplication window; else None.
     """
 
     __slots__ = (
@@ -91,7 +92,7 @@ class Publication:
     ) -> None:
         """
         Args:
-            sizes: Of the rows' contents, in bytes.
+            sizes: The sizes of the rows' contents, in bytes.
         """
         self.dedup: DedupIds | None = None
         self.delays: Delays | None = None
@@ -107,36 +108,37 @@ class Publication:
 
 @dataclass(slots=True, eq=False)
 class MoveCursor:
-    """A cursor has passed messages, or counts anew what its endpoint has: one part of it, brought to where it is."""
+    """One part of a cursor moves: it has passed messages, or its count of the endpoint's messages has changed."""
 
     cursor: int
-    """Its number."""
+    """The cursor's number."""
     part: int
-    """``WHOLE``, or the priority of its messages."""
+    """``WHOLE``, or the priority of the part's messages."""
     floor: int | None = None
-    """The cursor has passed everything up to this id; None where that is as before."""
+    """The cursor has passed everything up to this id; None where the floor has not moved."""
     ranges: Mapping[int, int | None] = field(default_factory=dict)
-    """Ranges of ids above the floor that it has passed as well: last ids by first ids; None for a range that is in the
-    floor, or in another range, since."""
+    """Changed ranges of passed ids above the floor: last id by first id. None for a range that has become part of the
+    floor or of another range."""
     counted_id: int | None = None
-    """``messages`` and ``size_bytes`` speak of messages up to this id; None where that is as before."""
+    """``messages`` and ``size_bytes`` count messages up to this id; None where this bound has not moved."""
     messages: int = 0
-    """To be added to how many messages the endpoint has by it. Mostly negative."""
+    """Change of the number of the endpoint's messages; mostly negative."""
     size_bytes: int = 0
-    """To be added to the content of those."""
+    """Change of the size of their content."""
     done: Sequence[int] = ()
-    """Ids that it passes now: of a message that endpoints alone hold, this one holds no more."""
+    """Ids that the cursor passes now. The endpoint stops holding those that are held."""
     attempts: Sequence[int] = ()
-    """Ids of which no failed deliveries need be on record any more."""
+    """Ids whose failed deliveries the store may forget."""
     references: Sequence[int] = ()
-    """Those of ``done`` that it had by a reference."""
+    """Those ids of ``done`` that the endpoint had by a reference."""
     archived: int = 0
-    """How many more it has passed that the log's archive alone has: the store has nothing of them."""
+    """How many further messages the cursor has passed that only the log's archive has. The store keeps nothing of
+    them."""
 
 
 class SettleInTransaction(MoveCursor):
     """
-    The same as part of a transaction: if that fails, the messages were not settled. It adds ranges alone, which may
+    A move as part of a transaction: if that fails, the messages are not settled. The move only adds ranges, which may
     touch each other and the floor.
     """
 
@@ -144,7 +146,7 @@ class SettleInTransaction(MoveCursor):
 
 
 def settled_firsts(effects: Iterable[Effect], cursor: int, part: int) -> list[int]:
-    """Where the ranges begin that a transaction has written of a part of a cursor."""
+    """The first ids of the ranges that a transaction has written for a part of a cursor."""
     return [
         first
         for effect in effects
@@ -156,33 +158,33 @@ def settled_firsts(effects: Iterable[Effect], cursor: int, part: int) -> list[in
 @dataclass(frozen=True, slots=True)
 class OpenCursor:
     """
-    A cursor: all its parts begin at ``floor``, with nothing counted. Ids up to the floor count as given out: none of
-    them is used again, whatever fails.
+    A new cursor: all its parts begin at ``floor``, with zero messages counted. Ids up to the floor count as given out:
+    none of them is used again, whatever fails.
     """
 
     number: int
     parts: Sequence[int]
     floor: int
     given_out: int = 0
-    """Ids up to this one count as given out, too."""
+    """Ids up to this one also count as given out."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropCursor:
     """
-    A cursor is no more: what the endpoint needed by it up to an id it needs no longer. What is to be done for each of
-    those messages is done behind, in small commits.
+    A cursor is deleted: the endpoint no longer needs the messages that it had by the cursor up to an id. The store does
+    the work for each of these messages afterwards, in small commits.
     """
 
     number: int
     endpoint: int
-    """Whose messages it was about; 0 for a replay's, which holds none."""
+    """The endpoint that holds the messages; 0 for the cursor of a replay, which holds none."""
     up_to: int
 
 
 @dataclass(frozen=True, slots=True)
 class CountedUpTo:
-    """Every cursor counts what it has up to this id, at least: a start need not look further back."""
+    """Every cursor has counted its messages at least up to this id: a start need not count from further back."""
 
     message_id: int
 
@@ -190,8 +192,8 @@ class CountedUpTo:
 @dataclass(frozen=True, slots=True)
 class AddReferences:
     """
-    Logged messages that an endpoint has though no route leads to it, or though its cursor has passed them: copies, and
-    what a replay that was forced to be complete had put. A reference that is there already stays.
+    Logged messages that an endpoint has although no route leads to it, or although its cursor has passed them: copies,
+    and the messages of a replay that was forced to complete. A reference that exists already stays.
     """
 
     cursor: int
@@ -200,106 +202,106 @@ class AddReferences:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDelayed:
-    """The time of messages has come: the endpoint that they wait on has them by references from now on."""
+    """Delayed messages are due: from now on, their endpoint has them by references."""
 
     cursor: int
     entries: Sequence[tuple[int, int]]
-    """(when it was to be delivered, message)."""
+    """(when the message was due in ms, its id)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelDelayed:
-    """Messages that wait on an endpoint for their time are not delivered at all."""
+    """Delayed messages of an endpoint are dropped before they are due."""
 
     cursor: int
     entries: Sequence[tuple[int, int]]
-    """(when it was to be delivered, message)."""
+    """(when the message was due in ms, its id)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldBack:
     """
-    Messages that a consumer gave back wait on their endpoint for their time. Its cursor passes them in the same batch,
-    or a reference to them goes, without letting go of them.
+    Messages that a consumer returned are delayed on their endpoint. In the same batch the cursor passes them, or their
+    references are deleted, while the endpoint still holds them.
     """
 
     cursor: int
     entries: Sequence[tuple[int, int, int]]
-    """(when it is to be delivered again, message, bytes of content)."""
+    """(when the message is due again in ms, its id, bytes of content)."""
     in_order: bool
-    """Nothing behind them is to be delivered before them."""
+    """No later message is to be delivered before them."""
 
 
 class DelayedMessage(NamedTuple):
-    """A message that waits on an endpoint for its time."""
+    """A delayed message of an endpoint."""
 
     due_ms: int
     """When it is to be delivered, in ms since the epoch."""
     id: int
     counted_bytes: int
-    """Its content, as it was counted when it came."""
+    """The size of its content as it was counted when it came."""
     size_bytes: int
-    """Its content."""
+    """The size of its content."""
     priority: int
-    """By its header."""
+    """The priority in its header."""
     attempts: int = 0
-    """Failed deliveries."""
+    """The number of failed deliveries."""
     is_retry: bool = False
-    """A consumer gave it back."""
+    """Whether a consumer returned it."""
 
 
 class Value(NamedTuple):
-    """What has become of a key of a last-value queue."""
+    """The new value of a key of a last-value queue."""
 
     key: bytes
-    """Its digest."""
+    """The key's digest."""
     id: int
-    """The message that says so."""
+    """The message that sets or removes the value."""
     size_bytes: int | None
-    """The message's content; None where it takes the key's value away."""
+    """The size of the message's content; None where the message removes the key's value."""
     expires_ms: int | None
-    """When the value goes, in ms since the epoch; None where it stays."""
+    """When the value expires, in ms since the epoch; None where it stays."""
 
 
 @dataclass(slots=True)
 class KeepValues:
     """
-    The index of a last-value queue follows the log: keys have these messages as their values, each unless it has a
-    newer one. A value that is one no longer is not needed by the queue any more. The store fills in what it did.
+    The index of a last-value queue follows the log: each key gets its message as its value, unless it has a newer one.
+    The queue no longer needs a message that has stopped being a value. The store fills in the results.
     """
 
     cursor: int
-    """The queue's; where it is no more, nothing is written."""
+    """The queue's cursor. If it was deleted, the store writes nothing."""
     values: Sequence[Value]
     """One for each key."""
     gone: Sequence[int]
-    """Messages that are to be nobody's value."""
+    """Messages that stop being values."""
     first: int
-    """The oldest message that it looked at."""
+    """The oldest message that this step looked at."""
     position: int
-    """The index is what messages below this id make of it, from now on."""
+    """From now on, the index covers the messages below this id."""
     now_ms: int
-    """Values that were to go until now, in ms since the epoch, go; as many as a commit takes."""
+    """Values that expired up to now, in ms since the epoch, are removed; as many as one commit takes."""
     most: int
-    """Keys, at most: beyond, those go that have had no new value for the longest."""
+    """The most keys. Beyond it, the keys are removed that have had no new value for the longest time."""
     most_bytes: int
-    """The same for the values' content; 0: no limit."""
+    """The most bytes of the values' content; 0: no limit."""
     messages: int
-    """Keys that have a value before it."""
+    """Keys with a value before this effect."""
     size_bytes: int
-    """The content of their values before it."""
+    """The content of all values before this effect."""
     more: int = 0
-    """How many keys more have a value after it."""
+    """Result: change of the number of keys with a value."""
     more_bytes: int = 0
-    """By how much the content of the values is more then."""
+    """Result: change of the content of all values."""
     dropped: int = 0
-    """Values that went because there were too many."""
+    """Result: values that were removed because there were too many."""
     next_expiry_ms: int | None = None
-    """When the next value goes, in ms since the epoch; None where all stay."""
+    """Result: when the next value expires, in ms since the epoch; None where all stay."""
 
 
 class HeldRun(NamedTuple):
-    """Messages of a route from ``first`` to ``last`` are needed by so many of its endpoints."""
+    """``endpoints`` of a route's endpoints need the route's messages from ``first`` to ``last``."""
 
     route: int
     first: int
@@ -310,45 +312,46 @@ class HeldRun(NamedTuple):
 @dataclass(slots=True)
 class TrimLog:
     """
-    Logged messages with ids from ``first`` below ``stop`` leave the log; one that endpoints still need is held by
-    these alone from then on. The store fills in what it did.
+    Logged messages with ids from ``first`` to below ``stop`` leave the log. A message that endpoints still need is held
+    by these endpoints from then on. The store fills in the results.
     """
 
     first: int
     stop: int
     held: Sequence[HeldRun] = ()
-    """What is needed by way of routes; a message is in one run at most."""
+    """The messages that endpoints need by routes; each is in one run at most."""
     references: Sequence[tuple[int, int]] = ()
-    """(cursor, message) of what is needed by a reference, new ones among them: each counts as one endpoint more."""
+    """(cursor, message) of each reference to a message that is needed, new references included. Each counts as one more
+    endpoint."""
     freed_bytes: int = 0
-    """What the log takes less of the disk."""
+    """Result: the disk space that the log loses."""
     newest_ms: int = 0
-    """When the newest of them had arrived; 0 when there was none."""
+    """Result: when the newest of the messages arrived, in ms since the epoch; 0 when there was none."""
     counts_topics: bool = False
-    """Whether the store says in ``freed`` what left the log, topic by topic."""
+    """Whether the store fills in ``freed``."""
     freed: Sequence[tuple[str, int, int]] = ()
-    """(topic, messages, bytes of the disk) of what left it."""
+    """Result: what left the log, as (topic, messages, bytes of the disk)."""
     has_kept: bool = False
-    """Messages among them may wait on endpoints for their time, or be values of last-value queues: each such endpoint
-    counts as one that needs them."""
+    """Some of the messages may be delayed on endpoints, or be values of last-value queues. Each such endpoint counts as
+    one that needs them."""
 
 
 @dataclass(slots=True)
 class TrimTopics(TrimLog):
     """
-    Some logged messages with ids from ``first`` below ``stop`` leave the log by a retention rule, and the others stay.
-    Whoever asks what is missing of the rule's topics is told of it after a restart, too (``RetentionMark``).
+    Some logged messages with ids from ``first`` to below ``stop`` leave the log by a retention rule, and the others
+    stay. The store keeps a mark (``RetentionMark``) that says, after a restart too, what the rule's topics may lack.
     """
 
     ids: Sequence[int] = ()
-    """Of the messages, rising. One that the log does not hold is left as it is."""
+    """The ids of the messages that leave, rising. A message that the log does not hold stays as it is."""
     rule: str = ""
-    """Key of the rule."""
+    """The rule's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveArchived:
-    """The log is in an archive up to this id, itself included. What was said before of a higher one stays true."""
+    """The archive has the log up to and including this id. If a higher id was saved before, that one stays."""
 
     last_id: int
 
@@ -356,22 +359,22 @@ class SaveArchived:
 @dataclass(slots=True)
 class EraseMessages:
     """
-    The content of messages is no more: in its place is that of ``rows``, which are as they were but for it. One that is
-    not stored any more is passed over. What the content took leaves no bytes behind in pages that are in use. The store
-    fills in what it did.
+    Replace the content of stored messages by the content of ``rows``, which are otherwise unchanged. A message that is
+    not stored any more is skipped. No byte of the old content stays in pages that are in use. The store fills in the
+    results.
     """
 
     rows: Sequence[Row]
     """``held`` is not looked at."""
     freed_bytes: int = 0
-    """What the log takes less of the disk; negative where it takes more."""
+    """Result: the disk space that the log loses; negative where it grows."""
     ids: Sequence[int] = ()
-    """Those that were there."""
+    """Result: the messages that were stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountAttempts:
-    """Deliveries that failed: the header's delivery-count of these messages after it, kept over a restart."""
+    """Deliveries failed: (message, its new delivery-count in the header) for each, kept over a restart."""
 
     cursor: int
     attempts: Sequence[tuple[int, int]]
@@ -379,11 +382,11 @@ class CountAttempts:
 
 @dataclass(frozen=True, slots=True)
 class SaveEndpoint:
-    """An endpoint's definition, made or changed. ``settings`` is JSON text."""
+    """An endpoint was created or changed. ``settings`` is JSON text."""
 
     number: int
     cursor: int
-    """The number of its cursor: what its routes lead to and the cursor has not passed is on the endpoint."""
+    """The number of its cursor. The endpoint has those messages of its routes that the cursor has not passed."""
     name: str
     kind: str
     settings: str
@@ -392,19 +395,18 @@ class SaveEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEndpoint:
-    """The endpoint and its subscriptions are gone. Its cursor is dropped by an effect of its own."""
+    """The endpoint and its subscriptions are deleted. A separate effect drops its cursor."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetIds:
-    """Ids of publishers leave an endpoint's window before it is their turn."""
+    """Publishers' ids leave an endpoint's deduplication window early."""
 
     endpoint: int
     kept: Mapping[int, Sequence[bytes]] | None = None
-    """By the first message of a publication, which of the ids that came with it stay; None: there is no window any
-    more."""
+    """The ids that stay of a publication, by its first message. None: the endpoint has no window any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +423,7 @@ class DeleteSubscription:
 
 @dataclass(frozen=True, slots=True)
 class SaveReplay:
-    """How far an endpoint's replay is, as JSON text; None when none was ever asked for."""
+    """The state of an endpoint's replay, as JSON text; None when the endpoint never had a replay."""
 
     endpoint: int
     replay: str | None
@@ -441,14 +443,14 @@ class DeletePoint:
 
 @dataclass(frozen=True, slots=True)
 class SaveReplayRecord:
-    """How far a replay is, or how it ended. Committed with what a job published, it stands or falls with that."""
+    """The progress of a replay, or how it ended. A job's record is committed with the messages that it published."""
 
     record: ReplayRecord
 
 
 @dataclass(frozen=True, slots=True)
 class DropReplayRecords:
-    """The records of these replays of the past are kept no longer."""
+    """Delete the records of these ended replays."""
 
     numbers: Sequence[int]
 
@@ -483,50 +485,50 @@ Effect: TypeAlias = (
 
 
 class StoredCursor(NamedTuple):
-    """One part of a cursor."""
+    """One part of a cursor, as the store returns it at a start."""
 
     floor: int
     ranges: Sequence[tuple[int, int]]
-    """(first, last) of the ids above the floor with which its endpoint is done, rising; they may touch each other and
-    the floor, as a transaction left them."""
+    """(first, last) of the passed ids above the floor, rising. Ranges that a transaction wrote may touch each other and
+    the floor."""
     messages: int
-    """What the endpoint has by it, by the last count."""
+    """The number of the endpoint's messages in this part, at the last count."""
     size_bytes: int
     later_messages: int = 0
-    """What came after that."""
+    """Messages that came after that count."""
     later_bytes: int = 0
 
 
 class StoredRoute(NamedTuple):
-    """A route that messages may name."""
+    """A route, as the store returns it at a start."""
 
     definition: RouteDefinition
     newest_id: int
-    """Of its messages; 0 when it has none."""
+    """The newest id of the route's messages; 0 when it has none."""
 
 
 class StoredReference(NamedTuple):
-    """A message that an endpoint has by itself."""
+    """A message that an endpoint has by a reference."""
 
     message_id: int
     size_bytes: int
     priority: int
-    """The message's own, by its header."""
+    """The priority in the message's header."""
     attempts: int
     """Failed deliveries."""
 
 
 class StoredDelays(NamedTuple):
-    """What waits on an endpoint for its time."""
+    """The delayed messages of an endpoint."""
 
     messages: int = 0
     size_bytes: int = 0
     next_ms: int | None = None
-    """When the first of them is to be delivered; None where there is none."""
+    """When the first of them is due, in ms since the epoch; None where there is none."""
     retries: int = 0
-    """How many of them a consumer gave back."""
+    """How many of them a consumer returned."""
     in_order: Sequence[tuple[int, int]] = ()
-    """(message, priority) of those behind which nothing is to be delivered before them."""
+    """(message, priority) of those that must be delivered before all later messages."""
 
 
 NO_DELAYS: Final = StoredDelays()
@@ -538,7 +540,7 @@ class StoredValues(NamedTuple):
     messages: int = 0
     size_bytes: int = 0
     next_expiry_ms: int | None = None
-    """When the first of them goes, in ms since the epoch; None where all stay."""
+    """When the first of them expires, in ms since the epoch; None where all stay."""
 
 
 NO_VALUES: Final = StoredValues()
@@ -546,7 +548,7 @@ NO_VALUES: Final = StoredValues()
 
 @dataclass(slots=True)
 class StoredEndpoint:
-    """An endpoint as recovery found it."""
+    """An endpoint, as the store returns it at a start."""
 
     definition: SaveEndpoint
     parts: dict[int, StoredCursor]
@@ -556,4 +558,4 @@ class StoredEndpoint:
     delays: StoredDelays = NO_DELAYS
     values: StoredValues = NO_VALUES
     dedup: list[StoredIds] = field(default_factory=list)
-    """Its window of publishers' ids, oldest first."""
+    """Its deduplication window of publishers' ids, oldest first."""

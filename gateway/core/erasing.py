@@ -1,10 +1,10 @@
 """
-Erasing the content of messages: in its place is a marker, and ids, times and topics stay.
+Erasing the content of messages: a marker replaces it, and ids, times and topics stay.
 
-A marker is shorter than what it stands for, mostly, so queues and the log take less. Of what lies on endpoints the
-sizes are known here, and change when the erasure is ordered: what is settled behind it is settled with its new size.
-What the log takes less is the store's to say. Invariant: while an erasure is under way, ``markers`` has what is erased:
-whoever has the content still, in memory, counts it as the marker.
+A marker is mostly shorter than the content that it replaces, so endpoints and the log become smaller. The core knows
+the sizes of endpoints' messages, and changes them when the erasure begins: a message that is settled later is settled
+with its new size. The store says how much smaller the log becomes. Invariant: while an erasure runs, ``markers`` has
+the erased messages. Code that still has the old content in memory counts it with the marker's size.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from gateway.core.router import Route
 
 
 class _Resized(NamedTuple):
-    """A message that lies on an endpoint takes less there, or more."""
+    """The size of an endpoint's message changes."""
 
     endpoint: Endpoint
     cursor_number: int
     part: int | None
-    """Of the cursor that it is in; None where it was put there."""
+    """The part of the cursor that the message is in; None where a replay or a reference put it on the endpoint."""
     message_id: int
     size_bytes: int
-    """Of what is erased."""
+    """The size of the erased content."""
     change_bytes: int
 
 
 def erased_row(row: Row, time_ms: int, reason: str) -> Row:
-    """A message with a marker in the place of its content."""
+    """A message with a marker in place of its content."""
     content, bare = erased(row[CONTENT], row[BARE], time_ms, reason)
     return (*row[:BARE], bare, row[ROUTE], row[HELD], content)
 
 
 def with_markers(rows: Iterable[Row], markers: Mapping[int, Row]) -> list[Row]:
-    """Messages with the markers of those that are erased."""
+    """The messages, with markers in place of erased contents."""
     return [row if (marker := markers.get(row[ID])) is None else with_content(row, marker) for row in rows]
 
 
@@ -50,16 +50,16 @@ class Erasing:
     _endpoints: Mapping[str, Endpoint]
     _routes: Iterable[Route]
     markers: dict[int, Row] = field(default_factory=dict)
-    """By the ids of messages; empty where no erasure is under way."""
+    """By message id; empty while no erasure runs."""
     erasures: int = 0
-    """Begun so far."""
+    """How many erasures have begun."""
 
     def sized(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Messages as they count: see ``markers``."""
+        """The messages with the sizes that count: see ``markers``."""
         return with_markers(rows, self.markers) if self.markers else rows
 
     def is_in_doubt(self, ids: Iterable[int]) -> bool:
-        """Whether a transaction is about to settle one of these messages, or an endpoint is to get a copy of one."""
+        """Whether a transaction is about to settle one of these messages, or an endpoint to get a copy of one."""
         wanted = set(ids)
         return any(
             wanted & endpoint.withdrawn or wanted & endpoint.backlog.put.coming
@@ -71,8 +71,8 @@ class Erasing:
         Erase committed messages, none of which is in doubt, while no other erasure is under way.
 
         Args:
-            markers: What is to stand in their place.
-            sizes: Of the contents that are erased, in bytes, by id.
+            markers: The rows with the markers.
+            sizes: By id, the size of the erased content in bytes.
         """
         self.erasures += 1
         self.markers.update((marker[ID], marker) for marker in markers)
@@ -104,8 +104,8 @@ class Erasing:
 
 class Erasure:
     """
-    One erasure, of which the commit is awaited: tell ``committed`` or ``failed``, and ``end`` it once nobody has the
-    contents any more.
+    One erasure that is to be committed. The caller calls ``committed`` or ``failed`` after the commit. After
+    ``committed`` it calls ``end``, once no code has the old contents any more.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Erasure:
         self._resized = resized
         self.effect = EraseMessages(markers)
         self.effects: Sequence[Effect] = (*self._resize(), self.effect)
-        """What makes it durable, as one transaction."""
+        """The effects that make the erasure durable, in one transaction."""
 
     def _resize(self) -> Iterable[Effect]:
         changes: dict[tuple[Endpoint, int], int] = {}
@@ -125,7 +125,7 @@ class Erasure:
             if found.part is not None:
                 key = (found.endpoint, found.part)
                 changes[key] = changes.get(key, 0) + found.change_bytes
-        # Counts are changed by what is erased; so the store has to have counted that it came.
+        # The erasure changes counts, so the store must have counted the messages before.
         for endpoint in {endpoint: None for endpoint, _ in changes}:
             yield from endpoint.backlog.count_effects(newest_id)
         for (endpoint, part), change in changes.items():
@@ -135,14 +135,14 @@ class Erasure:
             _set_size(found.endpoint, found.message_id, found.size_bytes + found.change_bytes)
 
     def committed(self) -> None:
-        """It is durable."""
+        """The erasure is durable."""
         self._log.size_bytes -= self.effect.freed_bytes
 
     def failed(self) -> None:
-        """Nothing of it was written."""
+        """The commit failed: nothing was written."""
         for endpoint, cursor_number, part, message_id, size, change in self._resized:
             if endpoint.cursor_number != cursor_number:
-                continue  # It was emptied meanwhile.
+                continue  # the endpoint was emptied meanwhile
             backlog = endpoint.backlog
             if part is None:
                 is_there = backlog.put.has(message_id)
@@ -155,12 +155,12 @@ class Erasure:
         self.end()
 
     def end(self) -> None:
-        """Nobody has the contents any more, or it has failed."""
+        """No code has the old contents any more, or the erasure has failed."""
         self._erasing.markers.clear()
 
 
 def _set_size(endpoint: Endpoint, message_id: int, size_bytes: int) -> None:
-    """What is unsettled is settled with this size."""
+    """If a flow has the message unsettled, change its size there."""
     flows: Iterable[Flow] = (*endpoint.flows, *endpoint.suspended)
     for flow in flows:
         if message_id in flow.unsettled:

@@ -1,8 +1,9 @@
 """
-The table of errors: everything that a peer can be refused with, with its AMQP condition and Solace's subcode.
+The table of errors: every refusal that a peer can get, with its AMQP condition and Solace's subcode.
 
-AMQP links, administration and the documents look rows up here (docs/reference/refusals.md); nobody tells a code from a
-text. Conditions are those of AMQP 1.0 sections 2.8.15 to 2.8.18 and 4.5.8; subcodes are those of Solace's C API.
+AMQP links, administration and the documents look rows up here (docs/reference/refusals.md). No code parses an error
+text to find its row. Conditions are those of AMQP 1.0 sections 2.8.15 to 2.8.18 and 4.5.8; subcodes are those of
+Solace's C API.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any
 
 class ErrorCode(enum.Enum):
     """
-    A row of the table: AMQP condition, replay-error, Solace subcode, and in which case it is told.
+    A row of the table: AMQP condition, case, replay-error, Solace subcode.
 
     Attributes:
         condition: Symbol of the AMQP error.
-        replay_error: Symbol ``rewind:replay-error`` of the error's info map; None where it is not about a replay.
-        subcode: ``subcode`` of the info map, with the replay-error.
-        case: When a peer gets it, for the documents. It also tells rows apart that are alike on the wire.
+        replay_error: Value (a symbol) of ``rewind:replay-error`` in the error's info map; None where the error is not
+            about a replay.
+        subcode: ``subcode`` of the info map; sent together with the replay-error.
+        case: When a peer gets the error, for the documents. It also keeps apart rows that are alike on the wire.
     """
 
     UNKNOWN_START = ("amqp:invalid-field", "a start that is none, or in the future", "unknown-start", 139)
@@ -126,7 +128,7 @@ class ErrorCode(enum.Enum):
 
 class Refused(Exception):
     """
-    A command the broker will not carry out; expected, and told to the peer as its ErrorCode row says.
+    The broker refuses a command. This is an expected error; the peer gets it as its ErrorCode row says.
 
     Attributes:
         code: The row of the table.
@@ -146,11 +148,11 @@ def refusing(
     *errors: type[Exception], code: ErrorCode = ErrorCode.INVALID_FIELD, saying: str = "", **info: Any
 ) -> Iterator[None]:
     """
-    Refuse what is done in the block where it raises one of these errors, in the error's words.
+    Turn any of these errors in the block into ``Refused``, with the error's text.
 
     Args:
-        saying: What stands in front of those.
-        info: As ``Refused`` has it.
+        saying: Text in front of the error's text.
+        info: As in ``Refused``.
     """
     try:
         yield

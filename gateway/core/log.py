@@ -1,18 +1,16 @@
 """
-The replay log as rules: what it takes, what it keeps of some topics, which ids it and its archive have, and the places
-in it that have names.
+The rules of the replay log: its policy, the history of ids that the log and its archive have, its named points, and
+retention by topic.
 
-Policy. Whoever asks for what the log would give, while it gives nothing, is told so in the same words.
+History is one run of ids without a gap: first the ids that only the archive has, then those of the log. From the
+archive it takes the last run of ids without a gap, and only if this run reaches the beginning of the log. That is
+always so if every id is archived before it is trimmed. Ids before a gap are not part of history; a request for them is
+refused with a text that says so.
 
-History is the replay log, and before that what the log's archive has, as one run of ids without a gap. Of an archive it
-takes the ids without a gap up to the archive's end, and takes them only while they reach to where the log begins: as
-long as every id is archived before it is trimmed, that is always so. What lies before a gap is no part of it, and
-whoever asks for that is told so.
-
-Retention by topic takes messages out of the log between others that stay, so the log's own beginning does not say that
-they are missing. Two things are known of it instead. A mark, which is durable, says below which id, and before which
-time, the log may lack messages of the rule's topics: a start there is refused, a rule that is no more included. And
-while the gateway runs, ``Retention.is_gone`` says of a row that was read earlier whether it has left since.
+Retention by topic takes messages out of the log between messages that stay, so the beginning of the log does not show
+that they are missing. Two things show it instead. A durable mark says below which id, and before which time, the log
+may lack messages of the rule's topics: a start there is refused, even if the rule no longer exists. And while the
+gateway runs, ``Retention.is_gone`` says whether a row that was read earlier has left the log since.
 """
 
 from __future__ import annotations
@@ -32,31 +30,31 @@ from gateway.core.model import HELD, ID, TOPIC, LogState, Point, Row, check_name
 @dataclass(slots=True)
 class LogPolicy:
     """
-    What the replay log of a Message VPN takes and keeps.
+    Which messages the replay log of a Message VPN takes and keeps.
 
-    Invariant: whoever asks for what the log would give, while it gives nothing, is told so in the same words.
+    Invariant: while reading is off, all requests that need the log are refused with the same text.
     """
 
     writes: bool = True
     """Messages are logged."""
     reads: bool = True
-    """What is logged can be replayed and read."""
+    """Logged messages can be replayed and read."""
     quota_bytes: int = 0
-    """What all of it may take of the disk; 0 for no bound."""
+    """The most disk space of the log; 0 for no limit."""
     filter: TopicFilter | None = None
     """None when every topic is logged."""
     promote_direct: bool = False
     replay_temporary: bool = True
     max_replays: int = 1000
     max_age_hours: int = 0
-    """What is older is trimmed; 0 for no bound."""
+    """Older messages are trimmed; 0 for no limit."""
     retention: tuple[RetentionRule, ...] = ()
-    """What is kept of some topics, in their order."""
+    """Retention rules for some topics, in their order."""
     keep_until_archived: bool = False
-    """Nothing is trimmed that is not in an archive."""
+    """Only messages that are in the archive are trimmed."""
 
     def become(self, other: LogPolicy) -> None:
-        """The configuration has changed: whoever has this policy goes by the other one from now on."""
+        """The configuration has changed: take over the values of the other policy."""
         for one in fields(self):
             setattr(self, one.name, getattr(other, one.name))
 
@@ -66,7 +64,7 @@ class LogPolicy:
 
     def check_reads(self, without: str) -> None:
         """
-        That what is logged can be read; ``without`` says what is not there as long as it cannot.
+        Check that logged messages can be read. ``without`` says, for the text, what is not available while they cannot.
 
         Raises:
             Refused: REPLAY_DISABLED.
@@ -76,7 +74,7 @@ class LogPolicy:
 
     def check_can_be_viewed(self) -> None:
         """
-        That there is a log a stream can show, if only later.
+        Check that a stream has a log to show, now or later.
 
         Raises:
             Refused: REPLAY_DISABLED.
@@ -86,61 +84,61 @@ class LogPolicy:
 
 
 def log_is_off(without: str) -> Refused:
-    """The refusal of what needs the replay log; ``without`` says what is not there while it is off."""
+    """The refusal of a request that needs the log; ``without`` says what is not available while the log is off."""
     return Refused(ErrorCode.REPLAY_DISABLED, f"the replay log of this Message VPN is off: {without}")
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """Of rules that match a topic the first one holds; what none matches is under the log's own bounds alone."""
+    """The first rule that matches a topic holds for it. For a topic without a rule, the log's own limits hold."""
 
     topics: tuple[str, ...]
-    """Topic subscriptions, ``!`` before an exception; one at least is none."""
+    """Topic subscriptions, with ``!`` before an exception; at least one is not an exception."""
     max_age_hours: int = 0
-    """What is older leaves the log; 0 for no bound."""
+    """Older messages leave the log; 0 for no limit."""
     quota_bytes: int = 0
-    """What all of it may take of the disk; 0 for no bound."""
+    """The most disk space of the rule's messages; 0 for no limit."""
 
 
 class RetentionMark(NamedTuple):
-    """What a retention rule has taken out of the log, as the store keeps it."""
+    """The durable mark of the messages that a retention rule has taken out of the log."""
 
     rule: str
-    """Key of the rule: its topics as JSON."""
+    """The rule's key: its topics, and those of the rules before it, as JSON."""
     below: int
-    """Of the rule's topics the log may lack messages with ids below this."""
+    """The log may lack messages of the rule's topics with ids below this."""
     whole_ms: int
-    """From this time on nothing of them is missing, ms since the epoch."""
+    """The log lacks no message of these topics from this time on, ms since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """The ids that an archive has without a gap, up to its end; it is empty where ``last_id`` is below ``first_id``."""
+    """The last run of ids without a gap in an archive. It is empty where ``last_id`` is below ``first_id``."""
 
     generation: int | None
-    """Of the log that was archived; None when nothing was yet."""
+    """The generation of the archived log; None while the archive is empty."""
     first_id: int
     last_id: int
     first_ms: int
-    """When the first of its messages arrived, ms since the epoch."""
+    """When the first message of the run arrived, ms since the epoch."""
     last_before: int = 0
-    """The last id that the archive has before the gap in front of the run; 0 when there is none."""
+    """The last id before the gap in front of the run; 0 when there is no gap."""
 
 
 @dataclass(slots=True, eq=False)
 class History:
-    """Which ids lie in the log, and which in its archive alone."""
+    """Which ids are in the log, and which are only in its archive."""
 
     log: LogState
-    """As the store has it."""
+    """The log's state in the store."""
     has_archive: bool = False
-    """The log has an archive that is read; it may be empty."""
+    """The log has an archive that the gateway reads; the archive may be empty."""
     archived: ArchivedRun | None = None
-    """As it was looked at last; None when it never was, or cannot be read."""
+    """The archive's run at the last look; None before the first look, or when the archive cannot be read."""
 
     @property
     def is_joined(self) -> bool:
-        """The archive has what the log no longer has, up to where the log begins."""
+        """Whether the archive's run begins before the log and reaches its beginning."""
         archived, log = self.archived, self.log
         return (
             archived is not None
@@ -156,15 +154,15 @@ class History:
 
     @property
     def floor_ms(self) -> int:
-        """From this time on nothing is missing, ms since the epoch."""
+        """History lacks no message that arrived from this time on, ms since the epoch."""
         if not self.is_joined or self.archived is None:
             return self.log.floor_ms
-        # Others of that millisecond may have been trimmed before the archive began.
+        # Other messages of that millisecond may have been trimmed before the archive began.
         return self.archived.first_ms + (self.archived.first_id > 1)
 
     @property
     def archived_below(self) -> int:
-        """Ids below this are in the log's archive, as far as is known; all that are given out, where it has none."""
+        """Ids below this are known to be in the log's archive. Without an archive: one past the last committed id."""
         if not self.has_archive:
             return self.log.next_id
         archived, log = self.archived, self.log
@@ -182,7 +180,7 @@ class History:
 
     @property
     def says(self) -> str:
-        """What the archive has, as a refusal says it behind what the log holds; empty where there is none."""
+        """The part of a refusal's text that says what the archive has; empty where there is no archive."""
         if not self.has_archive:
             return ""
         archived, log = self.archived, self.log
@@ -210,16 +208,16 @@ class Points(dict[str, Point]):
         self._policy = policy
 
     def restore(self, points: Iterable[Point]) -> None:
-        """The store has these, and no others."""
+        """Take over the points in the store, in place of all others."""
         self.clear()
         self.update((point.name, point) for point in points)
 
     def check(self, name: str) -> None:
         """
-        Whether a point of this name may be made.
+        Check that a point of this name may be created.
 
         Raises:
-            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken, REPLAY_DISABLED.
+            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for a name that is taken, REPLAY_DISABLED.
         """
         check_name("a point", name)
         self._policy.check_reads("there are no points in it")
@@ -230,14 +228,14 @@ class Points(dict[str, Point]):
         self, name: str, position: int | None, time_ms: int | None, now_ms: int
     ) -> tuple[Point, list[Effect]]:
         """
-        Give a place in the log a name.
+        Create a point: give a place in the log a name.
 
         Args:
-            position: The first id behind it; None for now: before everything that is published from here on.
+            position: The first id after the point; None for now: before everything that is published from here on.
             time_ms: When that message arrived; None for now.
 
         Raises:
-            Refused: As ``check`` has it.
+            Refused: As in ``check``.
         """
         self.check(name)
         position = self._history.log.unused_id if position is None else position
@@ -246,10 +244,10 @@ class Points(dict[str, Point]):
 
     def delete(self, name: str) -> tuple[Point, list[Effect]]:
         """
-        The point goes; once that is committed, tell ``deleted``. Replays that began at it go on.
+        Delete a point; call ``deleted`` once that is committed. Replays that began at the point go on.
 
         Raises:
-            Refused: NOT_FOUND, there is none of this name.
+            Refused: NOT_FOUND, there is no point of this name.
         """
         point = self.get(name)
         if point is None:
@@ -257,7 +255,7 @@ class Points(dict[str, Point]):
         return point, [DeletePoint(name)]
 
     def deleted(self, point: Point) -> None:
-        """The point is gone, or came to nothing; another that has its name since stays."""
+        """The point's deletion is committed, or its creation failed. A newer point of the same name stays."""
         if self.get(point.name) is point:
             del self[point.name]
 
@@ -267,46 +265,47 @@ class Points(dict[str, Point]):
 
 
 CACHED_TOPICS: Final = 10_000
-"""Topics of which it is remembered which rule holds for them; then that starts anew."""
+"""The most topics whose rule is cached; then the cache is cleared."""
 
 
 class TakenOut(NamedTuple):
-    """What rules took out of the topics that somebody asks for."""
+    """What retention rules took out of requested topics."""
 
     below: int = 0
     """Messages with ids below this may be missing."""
     whole_ms: int = 0
-    """From this time on none is, ms since the epoch."""
+    """No message is missing from this time on, ms since the epoch."""
     topics: tuple[str, ...] = ()
-    """Of the rule that took out the newest of them."""
+    """The topics of the rule that took out the newest of the missing messages."""
 
 
 NOTHING: Final = TakenOut()
 
 
 class KeptTopics:
-    """What the log has of the topics that one rule holds for."""
+    """The messages of one rule's topics that the log has."""
 
     __slots__ = ("cleared_below", "filter", "key", "messages", "rule", "size_bytes")
 
     def __init__(self, rule: RetentionRule, before: Sequence[RetentionRule]) -> None:
         """
         Args:
-            before: The rules before it: what they match it does not hold for.
+            before: The rules before it. The rule does not hold for topics that they match.
         """
         self.rule = rule
         self.key = json.dumps([list(other.topics) for other in (rule, *before)])
-        """What it is known by where what it took out is kept: what it holds for, whatever other rules come and go."""
+        """Identifies the rule in its mark. It says which topics the rule holds for, and so stays valid when other rules
+        change."""
         self.filter = TopicFilter([TopicPattern.parse(text) for text in rule.topics])
         self.messages = 0
         self.size_bytes = 0
-        """Of the disk."""
+        """The disk space of these messages."""
         self.cleared_below = 0
-        """All of them with lower ids have left the log, or are about to."""
+        """All of the rule's messages with lower ids have left the log, or are about to."""
 
     @property
     def excess_bytes(self) -> int:
-        """What is to leave the log by the rule's quota."""
+        """How many bytes have to leave the log by the rule's quota."""
         return max(self.size_bytes - self.rule.quota_bytes, 0) if self.rule.quota_bytes else 0
 
 
@@ -315,30 +314,30 @@ class Retention:
         self._history = history
         self._log = history.log
         self.rules: list[KeptTopics] = []
-        """In their order."""
+        """In the order of the configuration."""
         self.marks: dict[str, RetentionMark] = {}
-        """By the keys of rules, those of former ones among them."""
+        """By the keys of rules, former rules included."""
         self.version = 0
-        """Another one whenever counting begins anew."""
+        """Changes whenever counting begins again."""
         self.is_counted = True
         self.counted_below = 0
-        """What had lower ids than this was counted, while counting is under way."""
+        """While counting runs: messages below this id are counted."""
         self.counts_from = 0
-        """From this id on messages are counted as they are published."""
+        """From this id on, messages are counted as they are published."""
         self._by_topic: dict[str, KeptTopics | None] = {}
         self._on_its_way: RetentionMark | None = None
-        """The mark of a piece that is being committed; from which time on all is there, is not known yet."""
+        """The mark of a removal that is being committed. Its ``whole_ms`` is not known yet."""
 
     def restore(self, marks: Iterable[RetentionMark]) -> None:
-        """What the store kept."""
+        """Take over the stored marks."""
         self.marks = {mark.rule: mark for mark in marks}
 
     def configure(self, rules: Sequence[RetentionRule]) -> bool:
         """
-        Go by these rules from now on; what the log has of their topics is to be counted then.
+        Use these rules from now on. The log's messages of their topics are to be counted then.
 
         Returns:
-            Whether they are others than before.
+            Whether the rules differ from those before.
         """
         if [kept.rule for kept in self.rules] == list(rules):
             return False
@@ -350,7 +349,7 @@ class Retention:
     # --- which rule -----------------------------------------------------------------------------------------------
 
     def of(self, topic: str) -> KeptTopics | None:
-        """What is kept by the rule that holds for a topic; None where none does."""
+        """The messages of the rule that holds for a topic; None where no rule does."""
         try:
             return self._by_topic[topic]
         except KeyError:
@@ -362,8 +361,8 @@ class Retention:
 
     def is_gone(self, row: Row) -> bool:
         """
-        Whether a message that the log had when it was read has left it by a rule, or is about to. Where there is an
-        archive, what lies before the log's beginning may come out of that, and counts as there.
+        Whether a message that was in the log when it was read has left the log by a rule, or is about to. Where there
+        is an archive, a message before the beginning of the log may come from the archive and counts as present.
         """
         if row[HELD] is not None or (self._history.has_archive and row[ID] < self._log.first_id):
             return False
@@ -371,7 +370,12 @@ class Retention:
         return kept is not None and row[ID] < kept.cleared_below
 
     def left(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Those of some rows, rising, that the log still has, and those that it never had."""
+        """
+        The rows without those that have left the log by a rule.
+
+        Args:
+            rows: In rising order of ids; unlogged messages among them stay.
+        """
         if not rows or all(rows[0][ID] >= kept.cleared_below for kept in self.rules):
             return rows
         return [row for row in rows if not self.is_gone(row)]
@@ -387,16 +391,16 @@ class Retention:
             kept.messages = kept.size_bytes = 0
 
     def recount(self) -> None:
-        """What the log has of the rules' topics takes less of the disk than it did: it is counted anew."""
+        """The log's messages of the rules' topics take less disk space than before: count them again."""
         if self.rules:
             self._count_anew(self._log.first_id)
 
     def counted(self, found: Iterable[tuple[str, int, int]], position: int) -> None:
         """
-        What the log has from where counting was, below ``position``.
+        Add a counted piece of the log, up to below ``position``.
 
         Args:
-            found: (topic, messages, bytes of the disk).
+            found: The messages of the piece, as (topic, messages, bytes of the disk).
         """
         for topic, messages, size_bytes in found:
             self._add(topic, messages, size_bytes)
@@ -404,7 +408,7 @@ class Retention:
         self.is_counted = position >= self.counts_from
 
     def published(self, topic: str, first_id: int, messages: int, size_bytes: int) -> None:
-        """Messages are on their way into the log; none came of them where the numbers are below nothing."""
+        """Add messages that are to be logged. The numbers are negative for a publication that failed."""
         if first_id >= self.counts_from:
             self._add(topic, messages, size_bytes)
 
@@ -416,7 +420,7 @@ class Retention:
 
     @property
     def is_over_quota(self) -> bool:
-        """Whether some rule's topics take more of the disk than they may."""
+        """Whether the topics of some rule take more disk space than its quota."""
         return self.is_counted and any(kept.excess_bytes for kept in self.rules)
 
     # --- what has left it -----------------------------------------------------------------------------------------
@@ -426,13 +430,14 @@ class Retention:
         The log begins at ``stop`` now.
 
         Args:
-            freed: (topic, messages, bytes of the disk) of what left it then.
+            freed: The messages that left it, as (topic, messages, bytes of the disk).
 
         Returns:
-            From which time on the log itself is whole by what rules had taken out there; 0 where that is nothing.
+            The time from which on the log is complete, given the removals by rules below ``stop``; 0 where there were
+            none.
         """
         if self.rules and not self.is_counted and stop > self.counted_below:
-            # What was counted is gone, and what left beside it may have been counted or not.
+            # All counted messages are gone, and the others that left may have been counted or not.
             self._count_anew(stop)
         else:
             for topic, messages, size_bytes in freed:
@@ -443,24 +448,24 @@ class Retention:
         return max((mark.whole_ms for mark in passed), default=0)
 
     def takes_out(self, rule: str, below: int) -> None:
-        """A rule is about to take messages out of the log, the newest of them with the id before ``below``."""
+        """A rule is about to take messages out of the log; the newest of them has the id ``below`` - 1."""
         self._on_its_way = RetentionMark(rule, below, 0)
 
     def taken_or_not(self) -> None:
-        """That was committed, or failed."""
+        """The removal was committed, or failed."""
         self._on_its_way = None
 
     def took_out(self, rule: str, below: int, whole_ms: int, freed: Iterable[tuple[str, int, int]]) -> None:
-        """A rule took messages out of the log, the newest of them with the id before ``below``."""
+        """A rule took messages out of the log; the newest of them has the id ``below`` - 1."""
         if self.is_counted or below <= self.counted_below:
-            # Else counting began anew meanwhile, and it will not see them.
+            # Else counting began again meanwhile, and will not see the removed messages.
             for topic, messages, size_bytes in freed:
                 self._add(topic, -messages, -size_bytes)
         before = self.marks.get(rule, RetentionMark(rule, 0, 0))
         self.marks[rule] = RetentionMark(rule, max(before.below, below), max(before.whole_ms, whole_ms))
 
     def whole_ms(self, kept: KeptTopics) -> int:
-        """From which time on no rule has taken anything of a rule's topics, ms since the epoch; 0: it never has."""
+        """From which time on no message of the rule's topics is missing, ms since the epoch; 0: it took nothing out."""
         mark = self.marks.get(kept.key)
         return mark.whole_ms if mark is not None else 0
 
@@ -468,15 +473,15 @@ class Retention:
 
     def taken_from(self, patterns: Sequence[str]) -> TakenOut:
         """
-        What rules took out of the topics of some subscriptions, and what they are about to.
+        What rules took out of the topics of these subscriptions, or are about to take out.
 
         Args:
-            patterns: As ``taken_by`` has it.
+            patterns: As in ``taken_by``.
         """
         return taken_by(self._all_marks(), patterns)
 
     def taken_below(self, patterns: Sequence[str]) -> tuple[int, ...]:
-        """The same rule by rule: below which ids each that may have taken any of these topics did, in rising order."""
+        """For each rule that may have taken out messages of these topics, the id below which it did; rising."""
         below: dict[str, int] = {}
         for mark in self._all_marks():
             below[mark.rule] = max(below.get(mark.rule, 0), taken_by([mark], patterns).below)
@@ -488,10 +493,10 @@ class Retention:
 
 def taken_by(marks: Sequence[RetentionMark], patterns: Sequence[str]) -> TakenOut:
     """
-    What rules that left these marks took out of the topics of some subscriptions.
+    What the rules of these marks took out of the topics of some subscriptions.
 
     Args:
-        patterns: With exceptions among them; none for every topic.
+        patterns: Topic subscriptions, exceptions included; empty for every topic.
     """
     if not marks:
         return NOTHING

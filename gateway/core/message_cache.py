@@ -1,10 +1,9 @@
 """
-The newest committed messages of a Message VPN, kept in memory within the byte budget that the caches of all Message
-VPNs share.
+The newest committed messages of a Message VPN, in memory. The caches of all Message VPNs share one byte budget.
 
-Ids are consecutive, so a message is found by subtraction and a run of messages is a slice. Live consumers and log
-readers that keep up are served from here; whoever falls behind reads pages from the store. Invariant: the message cache
-ends with the last committed id, or the last that came to nothing, and begins no earlier than its budget allows.
+Ids are consecutive, so a message is found by subtraction and a run of messages is a slice. Consumers and log readers
+that keep up get their messages from here; those that fall behind read pages from the store. Invariant: the message
+cache ends with the last committed id, or the last id whose commit failed, and begins no earlier than its budget allows.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from gateway.core.model import CONTENT, ID, Row, with_content
 
 ROW_OVERHEAD_BYTES = 220
-"""What CPython keeps for a row beside its content (tuple, two ints, bytes header): counted, so that the budget holds
-for tiny messages, too."""
+"""The memory that CPython needs for a row in addition to its content (tuple, two ints, bytes header). It is counted so
+that the budget also holds for tiny messages."""
 
 
 class MessageCache:
@@ -31,18 +30,18 @@ class MessageCache:
         self._rows: list[Row] = []
         self._runs: deque[tuple[int, int]] = deque()
         self.size_bytes = 0
-        """What it holds, contents and rows."""
+        """The memory of all contents and rows."""
         self.first_id = next_id
-        """The oldest id held; equal to ``next_id`` when nothing is."""
+        """The oldest cached id; equal to ``next_id`` when the cache is empty."""
         self.next_id = next_id
-        """One past the last id that was committed, or came to nothing."""
+        """One past the last id that was committed or whose commit failed."""
         budget.join(self)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def extend(self, rows: list[Row], content_bytes: int) -> None:
-        """Take newly committed rows; ``content_bytes`` is the sum of their contents."""
+        """Add newly committed rows; ``content_bytes`` is the sum of their contents."""
         self._rows += rows
         self.next_id = rows[-1][ID] + 1
         size = content_bytes + ROW_OVERHEAD_BYTES * len(rows)
@@ -51,7 +50,7 @@ class MessageCache:
         self._budget.took(size)
 
     def skip(self, next_id: int) -> None:
-        """Ids below ``next_id`` were given out, and came to nothing."""
+        """Ids below ``next_id`` were given out, and their commit failed."""
         self._rows.clear()
         self._runs.clear()
         size, self.size_bytes = self.size_bytes, 0
@@ -59,7 +58,7 @@ class MessageCache:
         self.first_id = self.next_id = next_id
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more: the markers are what is held."""
+        """Replace the contents of these messages by the markers."""
         change = 0
         for message_id, marker in markers.items():
             place = message_id - self.first_id
@@ -68,28 +67,28 @@ class MessageCache:
                 self._rows[place] = with_content(row, marker)
                 change += len(marker[CONTENT]) - len(row[CONTENT])
         if change:
-            # With the newest, so that runs go by sizes that are nearly theirs.
+            # The change is added to the newest run, so that the sizes of the other runs stay nearly correct.
             count, size = self._runs[-1]
             self._runs[-1] = (count, size + change)
             self.size_bytes += change
             self._budget.took(change)
 
     def close(self) -> None:
-        """Nobody asks for any of it, or adds to it, any more."""
+        """Leave the budget. The cache is not used any more."""
         self._budget.leave(self)
 
     def shrink_by(self, size_bytes: int) -> int:
-        """Give up the oldest publications, ``size_bytes`` or a few more; the bytes that were freed."""
+        """Drop the oldest publications, of ``size_bytes`` or a little more. Return the freed bytes."""
         return self._give_up(lambda dropped, freed: freed < size_bytes)
 
     def drop_below(self, message_id: int) -> None:
-        """Give up publications of which all ids are below this one."""
+        """Drop the publications whose ids are all below this one."""
         first_id, runs = self.first_id, self._runs
         freed = self._give_up(lambda dropped, freed: first_id + dropped + runs[0][0] <= message_id)
         self._budget.gave_back(freed)
 
     def _give_up(self, goes: Callable[[int, int], bool]) -> int:
-        """Give up the oldest publications as long as the next one goes, of messages and bytes given up until then."""
+        """Drop the oldest publications while ``goes`` is true for the messages and bytes dropped so far."""
         dropped = freed = 0
         while self._runs and goes(dropped, freed):
             count, size = self._runs.popleft()
@@ -119,43 +118,43 @@ class MessageCache:
 
 class CacheBudget:
     """
-    The bytes that the message caches of a gateway may hold together, however many Message VPNs it has.
+    The byte budget that all message caches of a gateway share, however many Message VPNs it has.
 
-    Invariant: once a cache has taken something, all of them hold no more than the limit; what goes is the oldest of the
-    largest one, so that a busy Message VPN takes room from nobody who has less.
+    Invariant: after a cache has grown, all caches together hold no more than the limit. The oldest messages of the
+    largest cache are dropped first, so that a busy Message VPN takes no room from a smaller cache.
 
     Args:
-        limit_bytes: What all caches may hold together.
+        limit_bytes: The most bytes of all caches together.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.used_bytes = 0
-        """What all caches hold."""
+        """The bytes of all caches."""
         self._caches: dict[MessageCache, None] = {}
 
     def join(self, cache: MessageCache) -> None:
-        """One more cache, with nothing in it."""
+        """Add an empty cache."""
         self._caches[cache] = None
 
     def leave(self, cache: MessageCache) -> None:
-        """A cache is gone, with all that it holds. Twice does no harm."""
+        """Remove a cache and its bytes. A second call does nothing."""
         if cache in self._caches:
             del self._caches[cache]
             self.used_bytes -= cache.size_bytes
 
     def took(self, size_bytes: int) -> None:
-        """A cache has taken so many bytes; it may have to give them up at once."""
+        """A cache has grown by ``size_bytes``. It may have to drop messages immediately."""
         self.used_bytes += size_bytes
         if self.used_bytes > self._limit_bytes:
             self._make_room()
 
     def gave_back(self, size_bytes: int) -> None:
-        """A cache has so many bytes less, of its own accord."""
+        """A cache has dropped ``size_bytes`` by itself."""
         self.used_bytes -= size_bytes
 
     def _make_room(self) -> None:
-        # An eighth more than needed goes, so that lists are moved once for many publications.
+        # Drop an eighth more than needed, so that lists are moved once for many publications.
         target = self._limit_bytes - self._limit_bytes // 8
         while self.used_bytes > target:
             largest = max(self._caches, key=lambda cache: cache.size_bytes)

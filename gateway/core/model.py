@@ -1,6 +1,6 @@
 """
-What the broker of a Message VPN works on, as plain values: a message (``Row``), the replay log's state and what
-messages take of the disk, a named point of the log, and the record of a replay.
+The plain values that the broker of a Message VPN works on: a message (``Row``), the state of the replay log, the disk
+space of messages, a named point of the log, and the record of a replay.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gateway.core.errors import ErrorCode, Refused
 Row: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
 """A message: (id, time ms, topic, offset of the bare message, route, held, content as received).
 
-``route`` is the number of the set of endpoints that it was put on, 0 where there was none. ``held`` is None while the
-replay log holds the message; else how many endpoints that still need it hold it. It is the one tuple a message is: it
-goes into the file, into memory and out to consumers as it stands."""
+``route`` is the number of the set of endpoints that the message was put on, 0 where there was none. ``held`` is None
+while the replay log holds the message; else it is the number of endpoints that still need the message. The store, the
+message cache and the consumers get this same tuple."""
 
 ID: Final = 0
 TIME_MS: Final = 1
@@ -28,7 +28,7 @@ BARE: Final = 3
 ROUTE: Final = 4
 HELD: Final = 5
 CONTENT: Final = 6
-"""Where each is in a ``Row``."""
+"""Positions of the fields in a ``Row``."""
 
 ID_OF: Final = itemgetter(ID)
 TOPIC_OF: Final = itemgetter(TOPIC)
@@ -37,65 +37,66 @@ HELD_OF: Final = itemgetter(HELD)
 CONTENT_OF: Final = itemgetter(CONTENT)
 
 UNROUTED: Final = 0
-"""The route of a message that the log alone has."""
+"""The route of a message that no route put on an endpoint."""
 
 WHOLE: Final = -1
-"""The part of an endpoint's cursor that all its messages are in, where it does not deliver by priority."""
+"""The one part of the cursor of an endpoint that does not deliver by priority: it covers all messages."""
 
 
 def with_content(row: Row, other: Row) -> Row:
-    """A message with the content of another in the place of its own."""
+    """The message ``row``, with the content of ``other`` in place of its own."""
     return (*row[:BARE], other[BARE], row[ROUTE], row[HELD], other[CONTENT])
 
 
 def sizes_of(rows: Sequence[Row]) -> list[int]:
-    """Of their contents, in bytes."""
+    """The sizes of the rows' contents, in bytes."""
     return list(map(len, map(CONTENT_OF, rows)))
 
 
 class Columns(NamedTuple):
     """
-    What is asked of each of some messages that were read together, so that their rows need not be taken apart one by
-    one: rows that were read by another thread are far from the processor, and come near once, when they are sent.
+    The ids, sizes and topics of messages that were read together, so that their rows need not be unpacked one by one.
+    Rows that another thread has read are not in this processor's cache; with the columns, they are loaded only once,
+    when they are sent.
     """
 
     ids: list[int]
     sizes: list[int]
-    """Of their contents, in bytes."""
+    """Sizes of the contents, in bytes."""
     topics: Collection[str]
-    """Theirs, each once; there may be others among them."""
+    """All topics of the messages, each once. It may contain further topics."""
     are_logged: bool
-    """Nothing but the log holds them."""
+    """The log holds all of them: ``held`` is None in every row."""
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Columns:
-        """Those of rows that came as such."""
+        """The columns of rows that came without them."""
         are_logged = list(map(HELD_OF, rows)).count(None) == len(rows)
         return cls(list(map(ID_OF, rows)), sizes_of(rows), set(map(TOPIC_OF, rows)), are_logged)
 
     def part(self, start: int, stop: int) -> Columns:
-        """Those of the messages from one place to another."""
+        """The columns of the messages from place ``start`` to below ``stop``."""
         return Columns(self.ids[start:stop], self.sizes[start:stop], self.topics, self.are_logged)
 
 
 @dataclass(frozen=True, slots=True)
 class RouteDefinition:
-    """A set of endpoints that messages are put on, interned: messages name it by its number."""
+    """A set of endpoints that messages are put on. Each different set has one number, and messages name that number."""
 
     number: int
     endpoints: tuple[int, ...]
-    """Their numbers, rising."""
+    """The numbers of the endpoints, in rising order."""
     priority: int | None
-    """Of its messages, where some of the endpoints deliver by priority; else None."""
+    """The priority of the route's messages, where one of the endpoints delivers by priority; else None."""
 
 
 @dataclass(slots=True)
 class LogState:
     """
-    The replay log as the store has it. Its owner at run time is ``gateway.core.broker.Broker``.
+    The state of the replay log in the store. At run time, ``gateway.core.broker.Broker`` owns it.
 
-    Invariant: messages with ids from ``next_id`` below ``unused_id`` are taken and not committed yet; they count
-    already against the log's quota and those of endpoints.
+    Invariant: messages with ids from ``next_id`` to below ``unused_id`` are not committed yet. They already count
+    against the quotas of the log and of endpoints.
     """
 
     generation: int
@@ -106,13 +107,13 @@ class LogState:
     last_time_ms: int
     """When the newest message arrived, ms since the epoch; arrival times never go back."""
     floor_ms: int
-    """From this time on nothing is missing, ms since the epoch."""
+    """The log lacks no message that arrived from this time on, ms since the epoch."""
     size_bytes: int = 0
-    """What all logged messages take of the disk: see ``stored_bytes``."""
+    """The disk space of all logged messages: see ``stored_bytes``."""
     archived_id: int = 0
-    """The log is in an archive up to this id, itself included."""
+    """The archive has the log up to and including this id."""
     unused_id: int = field(init=False, compare=False)
-    """The next id to be given out."""
+    """The id of the next message to be published."""
 
     def __post_init__(self) -> None:
         self.unused_id = self.next_id
@@ -123,45 +124,46 @@ class LogState:
         return self.next_id - 1
 
     def follow(self, told: LogState) -> None:
-        """Another gateway writes the log, and this is what it has reported."""
+        """Take over the state that the gateway that writes the log has reported."""
         self.first_id, self.floor_ms, self.size_bytes = told.first_id, told.floor_ms, told.size_bytes
         self.next_id, self.last_time_ms, self.archived_id = told.next_id, told.last_time_ms, told.archived_id
         self.unused_id = self.next_id
 
 
-# What a message takes of the disk. A file of tables is made of pages, and a message is on one of them whole, or begins
-# on one and has pages of its own for the rest. So two messages of 2,100 bytes take two pages of 4,096, and what a page
-# has left is nobody's. A message counts with the share of a page that it has where all are of its size: where sizes are
-# mixed, the sum is within some percent of what the file grows by.
+# The disk space of a message. A file of tables consists of pages. A row is either on one page as a whole, or begins on
+# one page and continues on overflow pages of its own. So two messages of 2,100 bytes take two pages of 4,096 bytes, and
+# the rest of each page stays unused. A message counts with its share of a page that is full of messages of the same
+# size. Where sizes are mixed, the sum differs from the growth of the file by some percent.
 
 PAGE_BYTES: Final = 4096
-"""Of a file."""
+"""The size of a page of the file."""
 
 ROW_BYTES: Final = 32
-"""A row's beside content and topic: id, time, checksum and other numbers, how long each is, its place in the page."""
+"""A row's bytes in addition to content and topic: id, time, checksum, other numbers, field lengths, place in the
+page."""
 
 ENTRY_BYTES: Final = 12
-"""Its entry in the index of routes, with that index's share of pages that are not full."""
+"""A message's entry in the index of routes. The index's pages are not full; the entry counts with its share of them."""
 
 USABLE_BYTES: Final = PAGE_BYTES - 8
-"""Of a page, for rows (SQLite's file format, "B-tree Pages")."""
+"""The bytes of a page that rows can use (SQLite's file format, "B-tree Pages")."""
 
 WHOLE_BYTES: Final = PAGE_BYTES - 35
 """The longest row that is on one page as a whole (the same, "Cell Payload Overflow Pages", as the next two)."""
 
 LEAST_BYTES: Final = (PAGE_BYTES - 12) * 32 // 255 - 23
-"""The least of a longer one that is on a page of rows."""
+"""The least number of bytes that a longer row has on its table page."""
 
 OVERFLOW_BYTES: Final = PAGE_BYTES - 4
-"""What a page of its own holds of the rest."""
+"""How many bytes of the rest an overflow page holds."""
 
 
 def stored_bytes(topic: str, sizes: Sequence[int]) -> int:
     """
-    What messages of one topic take of the disk: the measure of the log's size and of its quota.
+    The disk space of messages of one topic: the measure of the log's size and of its quota.
 
     Args:
-        sizes: Of their contents, in bytes; one at least.
+        sizes: The sizes of the contents, in bytes; at least one.
     """
     more = len(topic.encode()) + ROW_BYTES
     count, first = len(sizes), sizes[0]
@@ -183,43 +185,44 @@ def _row_on_disk(row_bytes: int) -> int:
 
 
 _SHORT_ROWS: Final = [_row_on_disk(max(size, 1)) for size in range(WHOLE_BYTES + 1)]
-"""By their lengths: messages are counted as they are published, and looked up in a third of the time."""
+"""The disk space of short rows, by length. Every published message is counted; the lookup takes a third of the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """
-    A named point of the replay log: a place between two messages that an administrator gave a name. Times are ms since
-    the epoch.
+    A named point of the replay log: a place between two messages, named by an administrator. Times are ms since the
+    epoch.
 
-    A point keeps no message alive: once the log was trimmed past it, it says so and is no start any more.
+    A point does not keep messages in the log. After the log was trimmed past the point, the point is reported as
+    trimmed and a replay cannot start at it.
     """
 
     name: str
     position: int
-    """The first id behind the point: where a replay from it starts."""
+    """The first id after the point: a replay from the point starts here."""
     time_ms: int
-    """The moment it stands for: when it was made, or when the message at ``position`` arrived."""
+    """When the point was made, or when the message at ``position`` arrived."""
     made_ms: int
 
 
 class ListedPoint(NamedTuple):
-    """A point as it is told to an administrator."""
+    """A point as an administrator gets it."""
 
     point: Point
     is_trimmed: bool
-    """Messages behind it are no longer in the log."""
+    """Some messages after the point are no longer in the log."""
 
 
 def check_name(of: str, name: str) -> str:
     """
-    The name, if something may be called so.
+    Return the name if it is valid.
 
     Args:
-        of: What it is a name of, for the error: ``a point``.
+        of: What has the name, for the error text: ``a point``.
 
     Raises:
-        Refused: INVALID_FIELD, it is blank, too long, or has characters that cannot be seen.
+        Refused: INVALID_FIELD, it is blank, too long, or has characters that are not printable.
     """
     if not name.strip() or not name.isprintable() or len(name) > NAME_CHARACTERS:
         raise Refused(
@@ -236,52 +239,52 @@ COPY: Final = "copy"
 """``kind``: copies of logged messages, published to an address."""
 
 DEAD_RETURN: Final = "dead-return"
-"""``kind``: dead messages, published to where they came from."""
+"""``kind``: dead letters, published again to the endpoints where they died, or elsewhere."""
 
 COMPLETE: Final = "complete"
 CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
 
 ENDED: Final = frozenset({COMPLETE, CANCELLED, FAILED})
-"""States from which nothing goes on."""
+"""Final states."""
 
 
 class ReplayRequest(NamedTuple):
-    """A replay as it was asked for."""
+    """Who asked for a replay, under which name, from which start."""
 
     requester: str = ""
     """See ``ReplayRecord``."""
     name: str = ""
-    """Empty: one is made."""
+    """Empty: the gateway makes a name."""
     start: str = ""
 
 
 BY_NOBODY: Final = ReplayRequest()
-"""As a test asks for one."""
+"""The request of a replay in a test."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRecord:
     """
-    The record of one replay: who asked for it, what it was to do, how far it came, and how it ended. By it whoever
-    works for a while, onto an endpoint or into another address, goes on after a stop.
+    The record of one replay: who asked for it, its task, its progress, and how it ended. After a restart of the
+    gateway, an endpoint replay or a job that had not ended goes on from its record.
 
-    Texts are as they were said. Times are ms since the epoch, ids are the log's.
+    Texts are as the requester wrote them. Times are ms since the epoch, ids are the log's.
 
     A replay onto an endpoint is in the states of ``gateway.core.replay.states``, or ``cancelled``; a job is
     ``running``, ``paused``, ``complete``, ``cancelled`` or ``failed``.
     """
 
     number: int
-    """Rising in the order in which replays began; unique in a Message VPN."""
+    """Rises in the order in which replays began; unique in a Message VPN."""
     name: str
-    """Given, or made of who asked and when; unique among those that are kept."""
+    """Given, or made from the requester and the time; unique among the records that are kept."""
     kind: str
     requester: str
     """An administrator's name, or ``user@container`` of a client."""
     start: str = ""
     until: str = ""
-    """Empty where it is to go on to live, or to the end."""
+    """Empty where the replay goes on to live messages, or to the end."""
     subscriptions: tuple[str, ...] = ()
     selector: str = ""
     target: str = ""
@@ -294,30 +297,32 @@ class ReplayRecord:
     position: int = 0
     """The next id to be read."""
     read: int = 0
-    """Messages that it has looked at; of a replay onto an endpoint, ids of the log."""
+    """Messages that the replay has read; of an endpoint replay, ids of the log."""
     sent: int = 0
-    """Messages that it has put on the endpoint, or published."""
+    """Messages that the replay has put on the endpoint, or published."""
     size_bytes: int = 0
-    """Content of those. What a replay onto an endpoint has to put once more after a stop counts once more."""
+    """Content of the messages in ``sent``. A message that an endpoint replay puts again after a restart counts
+    again."""
     started_ms: int = 0
     ended_ms: int = 0
-    """0 while it goes on."""
+    """0 until the replay ends."""
     outcome: str = ""
-    """Why it ended, what became of it meanwhile, or what a job waits for."""
+    """Why the replay ended, what happened to it, or what a job waits for."""
     end: int = 0
-    """A job takes messages with ids below this one."""
+    """A job reads messages with ids below this one."""
     source: str = ""
-    """The queue that dead letters are taken from."""
+    """The queue that the dead letters are taken from."""
     limit: int = 0
-    """Messages that are returned, at most; 0 for all."""
+    """The most dead letters to return; 0 for all."""
     remote: str = ""
     """The label of the peer that ``target`` is an address of; empty for this Message VPN."""
     without_below: int = 0
-    """A job does without what rules of retention had taken out below this id when it began."""
+    """Retention rules had taken messages out below this id when the job began; the job goes on without those
+    messages."""
 
     @property
     def is_ended(self) -> bool:
-        """Nothing goes on any more."""
+        """Whether the replay has reached a final state."""
         return self.state in ENDED
 
     def to_json(self) -> str:
@@ -330,5 +335,5 @@ class ReplayRecord:
         return cls(**kept)
 
 
-# ``asdict`` copies what is in it, and takes several times as long.
+# ``asdict`` copies the values, and takes several times as long.
 _FIELDS: Final = tuple(one.name for one in fields(ReplayRecord))

@@ -1,19 +1,19 @@
 """
-What a user may do, and the rule that decides it.
+The permissions of a user, and the rule that decides each.
 
-A user has a list of address patterns for each action. A list permits what one of its patterns covers and none of its
-exceptions (a leading ``!``) touches: the order says nothing, as with the exceptions of a subscription, so that no rule
-can be undone by another further down. Solace's ACL profiles and RabbitMQ's permissions have no order either.
+A user has a list of address patterns for each action. A list permits an address that one of its patterns covers and
+none of its exceptions (a leading ``!``) touches. The order has no meaning, as with the exceptions of a subscription, so
+that no later rule can undo an earlier one. Solace's ACL profiles and RabbitMQ's permissions have no order either.
 
-Who asks for a topic pattern gets all of it or nothing: one pattern of the list has to cover it. Leaving out what is not
-permitted would be a log with holes that nobody sees.
+A request for a topic pattern is permitted as a whole or not at all: one pattern of the list has to cover it. If the
+gateway left out the topics that are not permitted, the reader would get a log with gaps and not know it.
 
 ====================  =====================================================================
 a user without lists  may do everything but administer, in the Message VPNs open to them
-a user with any list  may do what the lists say; a list that is not there permits nothing
-``browse``            is permitted by its own list or by that of ``consume``: who may take may look (Solace, too)
-``replay``            of an endpoint needs ``consume`` on it, and its own list where there is one
-``administer``        is never permitted by silence: it deletes
+a user with any list  may do what the lists say; a missing list permits nothing
+``browse``            is permitted by its own list or by that of ``consume`` (as in Solace)
+``replay``            of an endpoint needs ``consume`` on it, and its own list if there is one
+``administer``        is never permitted without a list, because it can delete
 ====================  =====================================================================
 
 Source of the order of rights: Solace documentation, "Configuring ACL Profiles" and "Configuring Queues" (permission
@@ -32,7 +32,7 @@ from amqp_ext.topics import TopicPattern
 
 
 class Action(enum.Enum):
-    """What can be permitted; the value is its name in the configuration and in sentences."""
+    """An action that can be permitted. The value is its name in the configuration and in texts."""
 
     PUBLISH = "publish"
     CONSUME = "consume"
@@ -42,28 +42,28 @@ class Action(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """Whether it is permitted, and the rule that says so, for the log: no peer is told how the rules are."""
+    """Whether an action is permitted, and the rule that decided, for the gateway's log: no peer sees the rules."""
 
     is_allowed: bool
     rule: str
 
 
 class ListedDecision(Decision):
-    """One that a pattern of a list has made: its ``rule`` is the list's name and the pattern."""
+    """A decision by a pattern of a list: ``rule`` is the list's name and the pattern."""
 
     __slots__ = ()
 
 
 class Permissions:
     """
-    What one user may do. Immutable.
+    The permissions of one user. Immutable.
 
     Args:
-        lists: Patterns by action; an action that is not there has no list, which is not the same as an empty one.
+        lists: Patterns by action. A missing action has no list, which is not the same as an empty list.
         is_open: Everything is permitted, because no users are configured.
 
     Raises:
-        amqp_ext.addresses.forms.AddressError: A text is no pattern.
+        amqp_ext.addresses.forms.AddressError: A text is not a valid pattern.
     """
 
     __slots__ = ("_is_open", "_lists")
@@ -86,7 +86,7 @@ class Permissions:
             name: The queue, or the topic to publish to; for every other action on TOPIC or LOG, the topic pattern.
 
         Raises:
-            amqp_ext.topics.TopicSyntaxError: The topic pattern is none.
+            amqp_ext.topics.TopicSyntaxError: The topic pattern is invalid.
         """
         if self._is_open:
             return Decision(True, "no users are configured")
@@ -96,7 +96,7 @@ class Permissions:
             return Decision(True, "the user has no rules")
         match action:
             case Action.PUBLISH if kind is AddressKind.TOPIC and (queue := queue_of_topic(name)):
-                # Another way to say the same must not be another permission.
+                # A queue's own topic is another address of the queue, so the queue's permission decides.
                 return self._by_list(action, AddressKind.QUEUE, queue)
             case Action.BROWSE:
                 consume = self._by_list(Action.CONSUME, kind, name)
@@ -134,7 +134,7 @@ class _List:
     def decide_pattern(self, kind: AddressKind, text: str) -> Decision:
         asked = TopicPattern.parse(text)
         if asked.is_exception:
-            asked = _ALL  # All but that: no less than all is asked for.
+            asked = _ALL  # An exception asks for all other topics: only the right to all topics permits it.
         return self._decision(
             next((pattern for pattern in self._exceptions if pattern.touches(kind, asked)), None),
             next((pattern for pattern in self._patterns if pattern.covers(kind, asked)), None),
@@ -150,7 +150,7 @@ class _List:
 _ALL: Final = TopicPattern.parse(">")
 
 OPEN: Final = Permissions({}, is_open=True)
-"""Those of everybody where no users are configured."""
+"""The permissions of everybody where no users are configured."""
 
 NOTHING: Final = Permissions(dict.fromkeys(Action, ()))
-"""Those of somebody of whom nothing is said where users are configured."""
+"""The permissions of an unknown user where users are configured."""

@@ -1,7 +1,7 @@
 """
-What is published: messages get their ids in order, and once they are durable they are on the endpoints they go to.
+Publications: messages get their ids in order, and are added to their endpoints as soon as they are durable.
 
-``Origins`` knows who published what, for consumers that do not want what their own connection sent.
+``Origins`` knows who published which message, for consumers that do not want their own connection's messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.core.trimming import Trimming
 
 
 class TooLarge(Refused):
-    """One message, or some in a row, larger than an endpoint takes: those that came behind them are not affected."""
+    """One or more consecutive messages exceed an endpoint's message size; the messages after them are not affected."""
 
     def __init__(self, endpoint: Endpoint, count: int) -> None:
         limit = endpoint.settings.max_message_bytes
@@ -37,42 +37,42 @@ class TooLarge(Refused):
 
 
 MOST_DELAYED_ENDPOINTS: Final = 1_000
-"""Endpoints on which one message may wait for its time: each costs a row of its own."""
+"""The most endpoints on which one message may be delayed: each costs a row of its own."""
 
 
 class Put(NamedTuple):
-    """What a publication is to endpoints."""
+    """How a publication affects endpoints."""
 
     parts: tuple[tuple[Route, int, int], ...]
-    """Its routes, and how many messages and bytes go by each; all to the same endpoints."""
+    """The publication's routes, with the messages and bytes of each. All routes lead to the same endpoints."""
     reserved: tuple[Endpoint, ...]
-    """Those where it has room reserved."""
+    """The endpoints with a quota, on which room is reserved for the publication."""
     priorities: Sequence[int] | None
-    """One for each row, 0 to 9, where an endpoint asks for them."""
+    """One priority for each row, 0 to 9, where an endpoint delivers by priority; else None."""
     delayed_on: tuple[Endpoint, ...] = ()
-    """Those where it waits for its time."""
+    """The endpoints on which the messages are delayed."""
 
 
 @dataclass(eq=False)
 class Publications:
-    """Messages of one Message VPN on their way from a publisher to the log and to endpoints."""
+    """The messages of one Message VPN, from a publisher to the log and to endpoints."""
 
     _log: LogState
     _policy: LogPolicy
     _retention: Retention
     _router: Router
     _counts: BacklogCounts
-    """Is told where messages came."""
+    """Is notified of the routes that got messages."""
     dedup: Deduplication
-    """Knows what publishers called their messages."""
+    """Knows the ids that publishers gave to their messages."""
     _trimming: Trimming
-    """Says why the log has no room."""
+    """Makes the refusal that says why the log has no room."""
     unlogged_on_way: dict[Publication, None] = field(default_factory=dict)
-    """What the log does not take, and is not committed yet."""
+    """Publications that the log does not take, and that are not committed yet."""
     delayed_on: dict[Endpoint, None] = field(default_factory=dict)
-    """Endpoints on which messages wait for their time since whoever releases them looked last."""
+    """Endpoints that got delayed messages since the timer of delayed messages looked last."""
     _emptied: dict[Endpoint, None] = field(default_factory=dict)
-    """Endpoints that were emptied as a whole while publications were on their way to them."""
+    """Endpoints that were emptied as a whole while publications to them were not committed yet."""
 
     def publish(
         self,
@@ -91,29 +91,30 @@ class Publications:
         Take messages of one topic that arrived together.
 
         Args:
-            now_ms: Arrival time; an earlier one than the last is taken as the last.
+            now_ms: Arrival time. A time before that of the newest message counts as that message's time.
             contents: Messages as received.
             bares: Where each one's bare message begins.
-            receipt: Whatever the caller needs to tell the publisher afterwards; not looked at.
-            is_direct: They came settled: kept where they land on an endpoint, logged only if the policy promotes them.
-            origin: Whom they came from, for endpoints that do not want their own; empty for nobody.
-            due_ms: When each is to be delivered, in ms since the epoch; none where all are at once. The log has them
-                at once in any case.
-            ids: What their publishers call them, all new (``Deduplication.sift``); none where no endpoint of the topic
-                asks for that.
+            receipt: What the caller needs to settle with the publisher afterwards; not looked at.
+            is_direct: They came pre-settled: stored if they reach an endpoint, logged only if the policy promotes them.
+            origin: The publisher's origin (``Origins``), for endpoints with no-local; empty where it is not known.
+            due_ms: When each is to be delivered, in ms since the epoch; empty where none is delayed. The log takes them
+                immediately in any case.
+            ids: The publishers' ids of the messages, all new (``Deduplication.sift``); empty where no endpoint of the
+                topic has a deduplication window.
 
         Returns:
-            The publication to be committed (None when nothing is taken), how many of ``contents``, from the first on,
-            it holds, and why the rest was refused: None there means that nobody wanted them (outcome released),
-            ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
+            The publication to be committed (None when nothing is taken); how many of ``contents``, from the first on,
+            it holds; and why the rest was refused. None as the reason means that no endpoint and no log wanted them
+            (outcome released). ``TooLarge`` means that its ``count`` messages were too large, and that those after them
+            are to be offered again.
         """
         router, policy = self._router, self._policy
         routing = router.cached.get(topic) or router.route(topic)
         if routing.is_picky and origin:
             routing = routing.seen_from(origin)
         logged = routing.logged and (not is_direct or policy.promote_direct)
-        # An endpoint that replays gets live messages from the log later; what the log does not take it gets now.
-        # One that waits for its time it gets when that has come.
+        # An endpoint that replays gets live messages from the log later, and unlogged messages now. It gets a delayed
+        # message when that is due.
         fan_out = routing.live if logged and not due_ms else routing.all
         if due_ms and len(fan_out.endpoints) > MOST_DELAYED_ENDPOINTS:
             return None, 0, _too_many_delayed(topic, len(fan_out.endpoints))
@@ -192,10 +193,10 @@ class Publications:
 
     def committed(self, publication: Publication) -> list[Endpoint]:
         """
-        The publication is durable: its messages are ready.
+        The publication is durable: make its messages ready.
 
         Returns:
-            The endpoints where messages became ready, each to be looked at for consumers.
+            The endpoints where messages became ready; the caller dispatches each of them.
         """
         rows = publication.rows
         last = rows[-1][ID]
@@ -226,7 +227,7 @@ class Publications:
         return touched
 
     def _wait(self, publication: Publication, delays: Delays) -> None:
-        """It is durable, and waits for its time; what was emptied meanwhile has dropped it."""
+        """The delayed publication is durable: count it. An endpoint that was emptied meanwhile has dropped it."""
         put: Put = publication.put
         for endpoint in put.reserved:
             endpoint.backlog.reserve(-len(publication.rows), -publication.size_bytes)
@@ -236,7 +237,7 @@ class Publications:
                 self.delayed_on[endpoint] = None
 
     def failed(self, publication: Publication) -> None:
-        """The commit failed: nobody was told, nothing of it exists."""
+        """The commit failed: the publication does not exist, and no peer was told of it."""
         self._log.size_bytes -= publication.logged_bytes
         if publication.logged:
             rows = publication.rows
@@ -248,38 +249,38 @@ class Publications:
             endpoint.backlog.reserve(-len(publication.rows), -publication.size_bytes)
 
     def sift(self, topic: str, ids: list[bytes], now_ms: int) -> Sifted | None:
-        """Tell duplicates among messages of a topic from what is new; None where all are (``Deduplication.sift``)."""
+        """Separate duplicates from new messages of a topic; None where all are new (``Deduplication.sift``)."""
         routing = self._router.cached.get(topic) or self._router.route(topic)
         return self.dedup.sift(self.dedup.windows_of(routing.numbers), ids, now_ms)
 
     def has_window(self, topic: str) -> bool:
-        """Whether some endpoint wants no message of this topic twice."""
+        """Whether an endpoint of this topic has a deduplication window."""
         routing = self._router.cached.get(topic) or self._router.route(topic)
         return not self.dedup.windows.keys().isdisjoint(routing.numbers)
 
     def count_duplicates(self, topic: str, count: int) -> None:
-        """So many messages of a topic were not stored again."""
+        """Count messages of a topic that were not stored again because they are duplicates."""
         for window in self.dedup.windows_of(self._router.route(topic).numbers) if count else ():
             window.duplicates += count
 
     def withdraw(self, publications: Sequence[Publication]) -> None:
-        """The newest publications, in order, are not even to be committed: their ids are given out again."""
+        """Take back the newest publications, in order, before their commit: their ids are given out again."""
         for publication in publications:
             self.failed(publication)
         if publications:
             self._log.unused_id = publications[0].rows[0][ID]
 
     def emptied(self, endpoint: Endpoint) -> None:
-        """It was emptied as a whole: it drops what is on its way now, once that is committed."""
+        """The endpoint was emptied as a whole: it drops the publications that are not committed yet, once they are."""
         if not endpoint.committed_up_to(self._log.newest_id):
             self._emptied[endpoint] = None
 
     def deleted(self, endpoint: Endpoint) -> None:
-        """It is gone: no publication concerns it any more."""
+        """The endpoint was deleted: no publication concerns it any more."""
         self._emptied.pop(endpoint, None)
 
     def sweep_routes(self) -> None:
-        """Forget routes that no endpoint has messages by any more; to be called when nothing is on its way."""
+        """Forget routes by which no endpoint has messages. Does nothing while publications are not committed."""
         if self._log.unused_id == self._log.next_id:
             self._router.sweep()
 
@@ -306,7 +307,7 @@ def _ranked_parts(
 
 
 def _run_of_larger(sizes: Sequence[int], limit_bytes: int) -> tuple[int, int]:
-    """The place of the first message that is larger than a bound, and how many in a row are."""
+    """The place of the first message that is larger than the limit, and how many consecutive ones are."""
     first = next((place for place, size in enumerate(sizes) if size > limit_bytes), len(sizes))
     stop = next((place for place in range(first, len(sizes)) if sizes[place] <= limit_bytes), len(sizes))
     return first, stop - first
@@ -322,25 +323,24 @@ def _fitting(topic: str, sizes: Sequence[int], room_bytes: int) -> int:
 
 
 MAX_RANGES: Final = 65_536
-"""Runs of ids of one origin that are remembered, some 10 MB; beyond, the older half is forgotten."""
+"""The most runs of ids of one origin to remember, some 10 MB. Beyond it, the older half is forgotten."""
 
 
 class Origins:
     """
-    Who published what, for consumers that do not want what their own connection sent (the no-local filter).
+    Who published which message, for consumers that do not want their own connection's messages (the no-local filter).
 
-    An origin is a client's container-id (JMS: its client identifier), or stands for the connection of one that has
-    none. Nothing is kept while nobody asks: from the first connection with such a consumer to the last, each
-    publication leaves one entry, or lengthens the one before. Ids that are not known here are nobody's: history is not
-    local.
+    An origin is a client's container-id (JMS: its client identifier); a client without one gets an origin for its
+    connection. Origins are kept only while some connection has such a consumer: then each publication adds one entry,
+    or lengthens the one before. A message without an entry has no origin: history is not local.
 
-    The endpoint of a topic subscription needs none of this: what its subscriber's own container publishes is not put on
-    it in the first place (``EndpointSettings.no_local``).
+    The endpoint of a topic subscription does not use this: the messages of its subscriber's own container are never put
+    on it (``EndpointSettings.no_local``).
     """
 
     def __init__(self) -> None:
         self.watchers: dict[Any, None] = {}
-        """Who asked; while there is nobody, publications need not be noted."""
+        """Those that called ``watch``; while it is empty, publications need not be added."""
         self._starts: list[int] = []
         self._stops: list[int] = []
         self._origins: list[str] = []
@@ -350,7 +350,7 @@ class Origins:
         self.watchers[watcher] = None
 
     def forget(self, watcher: Any) -> None:
-        """It is gone, whether it had asked or not."""
+        """The watcher is gone; it need not have called ``watch``."""
         self.watchers.pop(watcher, None)
         if not self.watchers:
             self._starts.clear()
@@ -358,7 +358,7 @@ class Origins:
             self._origins.clear()
 
     def add(self, first: int, stop: int, origin: str) -> None:
-        """Messages with ids from ``first`` below ``stop``, above all before, came from ``origin``."""
+        """Messages with ids from ``first`` to below ``stop``, higher than all before, came from ``origin``."""
         if self._stops and self._stops[-1] == first and self._origins[-1] == origin:
             self._stops[-1] = stop
             return
@@ -370,6 +370,6 @@ class Origins:
         self._origins.append(origin)
 
     def of(self, message_id: int) -> str:
-        """Where a message came from; empty when that is not known."""
+        """The origin of a message; empty when it is not known."""
         index = bisect_right(self._starts, message_id) - 1
         return self._origins[index] if index >= 0 and message_id < self._stops[index] else ""

@@ -1,11 +1,11 @@
 """
-Routing by topic: to which endpoints messages of a topic go, whether the replay log takes them, and the routes by which
-messages name their endpoints.
+Routing by topic: which endpoints get the messages of a topic, whether the replay log takes them, and which route the
+messages name.
 
-A route is a set of endpoints that messages are put on, interned, so that a message names its set by one number. What is
-done for a publication is done once for its route, however many endpoints that has: those that nobody consumes from at
-the moment are told nothing, and learn from the route what there is when they ask. Invariant: every number that a stored
-message may name and that an endpoint still cares for is one of ``RouteTable``'s.
+A route is a set of endpoints that messages are put on. Each different set has one number, so a message names its
+endpoints by one number. The work for a publication is done once for its route, however many endpoints the route has. An
+endpoint without consumers is not notified; it reads its messages from the route when a consumer comes. Invariant:
+``RouteTable`` has every number that a stored message may name, if an endpoint still needs the message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.core.model import LogState, RouteDefinition
 
 
 class Route(RoutedMessages):
-    """A set of endpoints, and the priority of the messages where one of them looks at it."""
+    """A set of endpoints, and the priority of its messages if one of the endpoints delivers by priority."""
 
     __slots__ = ("_awake", "definition", "endpoints", "merged_into")
 
@@ -32,15 +32,15 @@ class Route(RoutedMessages):
     ) -> None:
         super().__init__(definition.number, definition.priority, newest_id)
         self.definition = definition
-        """What new messages name."""
+        """The number that new messages name, and what it stands for."""
         self.endpoints = endpoints
         self._awake: tuple[Endpoint, ...] | None = None
         self.merged_into: Route | None = None
-        """The route that is the same since an endpoint is gone."""
+        """The route to the same endpoints, since an endpoint was deleted."""
 
     @property
     def awake(self) -> tuple[Endpoint, ...]:
-        """Those of its endpoints that are awake: they are told of each message."""
+        """The route's endpoints that are awake: they are notified of each publication."""
         if self._awake is None:
             self._awake = tuple(endpoint for endpoint in self.endpoints if endpoint.is_awake)
         return self._awake
@@ -56,7 +56,7 @@ class Route(RoutedMessages):
         return route
 
     def add(self, messages: int, size_bytes: int, newest_id: int) -> None:
-        """Messages of it are durable."""
+        """Count messages of the route that are durable."""
         self.messages += messages
         self.size_bytes += size_bytes
         self.newest_id = max(self.newest_id, newest_id)
@@ -73,7 +73,7 @@ class RouteTable:
         return iter(self._routes.values())
 
     def restore(self, routes: Sequence[StoredRoute], by_number: Mapping[int, Endpoint]) -> None:
-        """Routes that messages in the store may name; endpoints that are gone are left out."""
+        """Take over the routes that stored messages may name, without endpoints that are deleted."""
         self._next_number = max((route.definition.number + 1 for route in routes), default=1)
         for definition, newest_id in routes:
             endpoints = [by_number[number] for number in definition.endpoints if number in by_number]
@@ -95,7 +95,7 @@ class RouteTable:
         route.newest_id = newest_id
 
     def intern(self, endpoints: Iterable[Endpoint], priority: int | None) -> Route:
-        """The route to these endpoints, which are in the order of their numbers."""
+        """The route to these endpoints, made if it does not exist. The endpoints are in the order of their numbers."""
         endpoints = tuple(endpoints)
         key = (tuple(endpoint.number for endpoint in endpoints), priority)
         route = self._routes.get(key)
@@ -111,7 +111,7 @@ class RouteTable:
             endpoint.backlog.add_route(route)
 
     def remove_endpoint(self, endpoint: Endpoint) -> None:
-        """An endpoint is gone: routes that differed by it alone are one from now on."""
+        """An endpoint was deleted: merge the routes that differed only by it."""
         for routed in list(endpoint.backlog.routes):
             assert isinstance(routed, Route)
             route = routed
@@ -119,7 +119,7 @@ class RouteTable:
             left = tuple(other for other in route.endpoints if other is not endpoint)
             if not left:
                 continue
-            # Messages that name its number are those of the others as before; new ones name another.
+            # Stored messages that name the old number stay with the other endpoints; new messages name the new number.
             same = self.intern(left, route.priority)
             same.numbers += route.numbers
             same.add(route.messages, route.size_bytes, route.newest_id)
@@ -129,10 +129,10 @@ class RouteTable:
 
     def sweep(self, in_use: set[int]) -> None:
         """
-        Forget routes that no endpoint has messages by any more.
+        Forget routes by which no endpoint has messages any more.
 
         Args:
-            in_use: Numbers of those that the next message may name, or one that is not committed yet does.
+            in_use: Numbers of routes that the next message may name, or that uncommitted messages name.
         """
         for key, route in list(self._routes.items()):
             if route.definition.number in in_use:
@@ -144,32 +144,33 @@ class RouteTable:
 
 
 UNCOUNTED_IDS: Final = 100_000
-"""Ids that a start may have to look at in vain, where nothing came to any endpoint."""
+"""How many ids a start may have to look at in vain, if no endpoint got messages."""
 
 
 class BacklogCounts:
     """
-    How much lies on endpoints, as far as the store knows it: what messages were put on is counted once in a while.
+    The counts of the endpoints' messages in the store. The counts of endpoints that got messages are written from time
+    to time.
 
-    Invariant: what the store is told of an endpoint by others speaks of the last committed id, too.
+    Invariant: counts that other modules write for an endpoint also refer to the last committed id.
     """
 
     def __init__(self, log: LogState) -> None:
         self._log = log
         self._grown: dict[Route, None] = {}
-        """Routes that messages came by since everything was counted."""
+        """Routes that got messages since the last count."""
         self.uncounted: list[Endpoint] = []
-        """Endpoints of which the store knew less, when this began, than was there."""
+        """Endpoints whose count in the store was too low at the start."""
         self._counted_id = 0
 
     def grew(self, route: Route) -> None:
-        """Messages came by a route."""
+        """Messages came by this route."""
         self._grown[route] = None
 
     def effects(self) -> list[Effect]:
         """
-        Have the store know how much lies on endpoints to which messages came since the last time, so that a start has
-        little to count; nothing where that is known.
+        The effects that write the counts of endpoints that got messages since the last call, so that a start has little
+        to count; empty where the store has all counts.
         """
         newest_id = self._log.newest_id
         grown = dict.fromkeys(self.uncounted)
@@ -187,10 +188,10 @@ class BacklogCounts:
 
 
 CACHED_TOPICS: Final = 10_000
-"""Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
+"""The most topics whose routing is cached. The cache is cleared when it is full or a subscription changes."""
 
 CACHED_ORIGINS: Final = 1_000
-"""Origins whose view of a topic is remembered; then that starts anew."""
+"""The most origins whose view of a topic is cached; then that cache is cleared."""
 
 
 class FanOut:
@@ -206,16 +207,16 @@ class FanOut:
     def __init__(self, endpoints: tuple[Endpoint, ...], table: RouteTable) -> None:
         self.endpoints = endpoints
         self.limited = tuple(e for e in endpoints if e.settings.has_quota)
-        """Those whose room is counted."""
+        """The endpoints with a quota."""
         self.is_ranked = any(e.settings.priorities for e in endpoints)
-        """Some of them deliver by priority: messages of each have a route."""
+        """Whether an endpoint delivers by priority: then each priority has its own route."""
         self.table = table
         self.route = table.intern(endpoints, None) if endpoints and not self.is_ranked else None
-        """The one route of its messages; None where there is none, or one for each priority."""
+        """The route of the messages; None without endpoints, or where each priority has its own route."""
         self._routes: dict[int, Route] = {}
 
     def ranked(self, priority: int) -> Route:
-        """The route of messages of a priority."""
+        """The route of the messages with this priority."""
         route = self._routes.get(priority)
         if route is None:
             route = self._routes[priority] = self.table.intern(self.endpoints, priority)
@@ -223,7 +224,7 @@ class FanOut:
 
     @property
     def numbers(self) -> Iterator[int]:
-        """Those of its routes that may be named by the next message."""
+        """The numbers of the routes that the next message may name."""
         if self.route is not None:
             yield self.route.definition.number
         for route in self._routes.values():
@@ -231,27 +232,27 @@ class FanOut:
 
 
 class TopicRouting(NamedTuple):
-    """Where messages of one topic go."""
+    """The endpoints that get the messages of one topic, and whether the log takes them."""
 
     checked: tuple[Endpoint, ...]
-    """Those of the endpoints that match which take messages of some size only, or have a quota."""
+    """The endpoints that limit the message size or have a quota."""
     all: FanOut
-    """All endpoints that match: where they go if the log does not take them."""
+    """All matching endpoints: they get messages that the log does not take."""
     live: FanOut
-    """Those that do not replay at the moment: the others get what the log takes from there."""
+    """The endpoints that are not replaying: they get logged messages. A replaying endpoint gets those from the log."""
     logged: bool
     is_picky: bool
-    """Some endpoint leaves out what comes from its subscriber's own container."""
+    """Whether an endpoint excludes the messages of its subscriber's own container (no-local)."""
     numbers: tuple[int, ...]
-    """Of all endpoints whose topic it is, streams among them."""
+    """The numbers of all endpoints of the topic, streams included."""
     by_origin: dict[str, TopicRouting]
-    """The same as seen from origins that some endpoint leaves out, as far as they were asked for."""
+    """Cache of ``seen_from``."""
 
     @classmethod
     def to(
         cls, endpoints: tuple[Endpoint, ...], table: RouteTable, numbers: tuple[int, ...], *, logged: bool
     ) -> TopicRouting:
-        """Messages go to these, which are in the order of their numbers; ``numbers`` has the streams' too."""
+        """Routing to these endpoints, which are in the order of their numbers; ``numbers`` includes streams."""
         everyone = live = FanOut(endpoints, table)
         caught_up = tuple(e for e in endpoints if e.replay is None or not e.replay.is_behind)
         if len(caught_up) < len(endpoints):
@@ -260,7 +261,7 @@ class TopicRouting(NamedTuple):
         return cls(checked, everyone, live, logged, any(e.settings.no_local for e in endpoints), numbers, {})
 
     def seen_from(self, origin: str) -> TopicRouting:
-        """Without the endpoints that do not want what this origin publishes."""
+        """This routing without the endpoints that exclude messages of this origin."""
         routing = self.by_origin.get(origin)
         if routing is None:
             if len(self.by_origin) >= CACHED_ORIGINS:
@@ -276,40 +277,40 @@ class TopicRouting(NamedTuple):
 class Router:
     """
     Args:
-        endpoints: All of a Message VPN, by name.
+        endpoints: All endpoints of a Message VPN, by name.
         is_logged: Whether the replay log takes a topic.
-        table: Where routes are interned.
+        table: The table of routes.
     """
 
     def __init__(
         self, endpoints: Mapping[str, Endpoint], is_logged: Callable[[str], bool], table: RouteTable
     ) -> None:
         self.cached: dict[str, TopicRouting] = {}
-        """What is known, by topic; ``route`` finds all others. To be cleared whenever something else changes that
-        routing looks at: endpoints, settings, replays, the log's policy."""
+        """Routing by topic; ``route`` adds missing topics. The caller clears it whenever endpoints, settings, replays
+        or the log's policy change, because routing depends on them."""
         self._table = table
         self._endpoints = endpoints
         self._is_logged = is_logged
-        # A first-level wildcard leaves traffic sent to other queues by name alone.
+        # A wildcard at the first level does not match the topics of queues (messages sent to a queue by name).
         self._trie: SubscriptionTrie[str] = SubscriptionTrie(reserved=False)
 
     def add(self, pattern: TopicPattern, name: str) -> None:
-        """An endpoint subscribes to this."""
+        """Add a subscription of an endpoint."""
         self._trie.add(pattern, name)
         self.cached.clear()
 
     def remove(self, pattern: TopicPattern, name: str) -> None:
-        """An endpoint does not subscribe to this any more."""
+        """Remove a subscription of an endpoint."""
         self._trie.remove(pattern, name)
         self.cached.clear()
 
     def remove_all(self, name: str) -> None:
-        """An endpoint is gone."""
+        """Remove all subscriptions of an endpoint that was deleted."""
         self._trie.remove_all(name)
         self.cached.clear()
 
     def subscribers(self, topic: str) -> list[Endpoint]:
-        """Those of which a topic is one, streams among them, for whoever asks: nothing is made ready for messages."""
+        """The endpoints of a topic, streams included. This is a query only: it makes no routes."""
         found = {name: self._endpoints[name] for name in self._trie.match(topic)}
         own = self._endpoints.get(queue_of_topic(topic) or "")
         if own is not None and own.kind is not EndpointKind.TOPIC_ENDPOINT:
@@ -317,8 +318,8 @@ class Router:
         return list(found.values())
 
     def route(self, topic: str) -> TopicRouting:
-        """Where messages of a topic go; remembered."""
-        # A view is read out of the log: nothing is put on it.
+        """Find the routing of a topic, and cache it."""
+        # A view shows the log: no message is put on it.
         found = [self._endpoints[name] for name in self._trie.match(topic)]
         matched = {endpoint for endpoint in found if not endpoint.kind.is_view}
         for name, kind in (
@@ -339,7 +340,7 @@ class Router:
         return routing
 
     def sweep(self) -> None:
-        """Forget routes that no endpoint has messages by any more; nothing is on its way."""
+        """Forget routes by which no endpoint has messages any more. All publications are committed."""
         in_use = {
             number
             for cached in self.cached.values()

@@ -1,12 +1,13 @@
 """
-How quickly the replay log grows, and how large it must be: how long its quota lasts at that rate, what a time to be
-kept needs, and when the disk is full.
+The growth of the replay log, and its size: how long its quota lasts at the present rate, which quota a time to keep
+needs, and when the disk is full.
 
-Of its growth, places on the way are kept, each the time and what was taken until then: one a minute for an hour, one an
-hour for two days, one a day for a month. However long it runs, that is some 140 of them.
+Growth is measured by samples. Each sample has a time and the totals that the log had taken by then. There is one sample
+a minute for an hour, one an hour for two days, and one a day for a month: at most some 140 samples.
 
-What rules of retention take out does not fill the log: it grows by their topics up to what they may have, and by all
-others. Nothing is guessed of what is not measured: where a rate or the disk is not known, neither is what would follow.
+Messages that retention rules take out do not fill the log. So the topics of a rule let the log grow only up to the
+rule's limit; all other topics have no such limit. The module does not guess: where a rate or the disk is not known, the
+results that depend on it are None.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 
 PERIODS_MS: Final = (10 * MINUTE_MS, HOUR_MS, DAY_MS, 7 * DAY_MS, 30 * DAY_MS)
-"""Over which rates are told."""
+"""The periods for which rates are reported."""
 
 _RINGS: Final = ((MINUTE_MS, 61), (HOUR_MS, 49), (DAY_MS, 32))
-"""From one place to the next at least, and how many are kept."""
+"""(least time from one sample to the next, number of samples that are kept)."""
 
 
 class Taken(NamedTuple):
-    """What the log had taken by a time; below 0 for what it took before this gateway counted."""
+    """A sample: what the log had taken by a time, since this gateway began to count; negative for times before that."""
 
     time_ms: int
     messages: float
@@ -37,10 +38,10 @@ class Taken(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """What the log takes a second."""
+    """What the log takes per second."""
 
     period_ms: int
-    """Over how long that was measured."""
+    """The time over which the rate was measured."""
     messages: float
     size_bytes: float
 
@@ -51,14 +52,14 @@ class LogGrowth:
         self._newest: Taken | None = None
 
     def note(self, taken: Taken) -> None:
-        """What it has taken by now; times never go back, and numbers only rise."""
+        """Add a sample. Times never go back, and totals only rise."""
         self._newest = taken
         for (step_ms, _count), ring in zip(_RINGS, self._rings, strict=True):
             if not ring or taken.time_ms - ring[-1].time_ms >= step_ms:
                 ring.append(taken)
 
     def rate(self, period_ms: int) -> Rate | None:
-        """Over the last so many milliseconds, or a little more, or as long as is known; None when nothing is known."""
+        """The rate over ``period_ms`` or a little longer, or over the time that is known; None without samples."""
         newest = self._newest
         if newest is None:
             return None
@@ -74,7 +75,7 @@ class LogGrowth:
         )
 
     def rates(self) -> list[Rate]:
-        """Over each of ``PERIODS_MS`` that is known, or else over what is."""
+        """The rates over each of ``PERIODS_MS``; the last one may be over a shorter time, if no more is known."""
         found: list[Rate] = []
         for period_ms in PERIODS_MS:
             rate = self.rate(period_ms)
@@ -86,7 +87,7 @@ class LogGrowth:
         return found
 
     def _place_before(self, time_ms: int) -> Taken:
-        """The newest place at or before a time, or the oldest there is."""
+        """The newest sample at or before a time, or else the oldest sample."""
         oldest: Taken | None = None
         for ring in self._rings:
             before = [place for place in ring if place.time_ms <= time_ms]
@@ -94,85 +95,85 @@ class LogGrowth:
                 return before[-1]
             if oldest is None or ring[0].time_ms < oldest.time_ms:
                 oldest = ring[0]
-        assert oldest is not None  # whatever is noted is in a ring that was empty
+        assert oldest is not None  # the first sample is in every ring
         return oldest
 
 
 FAR_MS: Final = 1_000 * 365 * 24 * HOUR_MS
-"""What takes longer does not happen."""
+"""A longer time counts as never."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """What the log takes and may take."""
+    """The size of the log, and its limits."""
 
     used_bytes: int
     quota_bytes: int
-    """0 is no bound."""
+    """0 is no limit."""
     trim_at: float
-    """Share of the quota from which on it is trimmed."""
+    """The share of the quota at which the log is trimmed."""
     trim_to: float
-    """Share that is kept then."""
+    """The share that remains after trimming."""
     max_age_hours: int
-    """0 is no bound."""
+    """0 is no limit."""
     room_bytes: int | None
-    """What the disk has left for it; None where nobody knows."""
+    """The free disk space for the log; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsSize:
-    """What the log has of the topics of one rule of retention, and may have."""
+    """The size of the messages of one retention rule in the log, and the rule's limits."""
 
     used_bytes: int
     whole_ms: int
-    """For so long nothing of them left it: that is what their rate is measured by."""
+    """How long no message of the rule has left the log. Their rate is measured over this time."""
     quota_bytes: int
-    """0 is no bound."""
+    """0 is no limit."""
     max_age_hours: int
-    """0 is no bound."""
+    """0 is no limit."""
 
     @property
     def per_ms(self) -> float:
-        """Bytes at which they come."""
+        """The rate of the rule's messages, in bytes per ms."""
         return self.used_bytes / self.whole_ms if self.whole_ms > 0 else 0.0
 
     @property
     def most_bytes(self) -> float:
-        """What the log has of them in the long run, by the rule."""
+        """The size of the rule's messages in the long run, by the rule's limits."""
         by_age = self.max_age_hours * HOUR_MS * self.per_ms if self.max_age_hours else inf
         return min(by_age, self.quota_bytes or inf)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsPlan:
-    """What follows for a rule's topics; None where it is unknown, or never."""
+    """The plan of a rule's topics; None where it is unknown, or never."""
 
     lasts_ms: int | None
-    """How much of their past the log holds in the long run, by the rule or by the log's own bounds."""
+    """How long the log keeps a message of the rule in the long run, by the limits of the rule and of the log."""
     holds_bytes: int | None
-    """What that takes."""
+    """The size of the rule's messages then."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """What follows from a rate; each in ms, and None where it is unknown, or never."""
+    """What follows from a rate. Times are in ms. None: unknown, or never."""
 
     lasts_ms: int | None
-    """How much of the past the log holds in the long run, by its quota or its age, whichever is less."""
+    """How long the log keeps a message in the long run, by its quota or its age, whichever is less."""
     trimmed_in_ms: int | None
-    """Until it is trimmed; 0 where it is."""
+    """The time until the log is trimmed; 0 where trimming is due."""
     disk_full_in_ms: int | None
-    """Until the disk is full; None, too, where quota or age end its growth before."""
+    """The time until the disk is full; also None where quota or age end the growth before."""
     keep_bytes: int | None
-    """The quota that a time to be kept needs."""
+    """The quota that the time to keep needs."""
 
 
 def plan(size: LogSize, rate: Rate | None, keep_ms: int = 0, retention: Sequence[TopicsSize] = ()) -> LogPlan:
     """
     Args:
-        rate: At which it is expected to grow.
-        keep_ms: How much of the past is to be kept.
-        retention: What it has by each rule.
+        rate: The rate at which the log is expected to grow.
+        keep_ms: How long messages are to be kept.
+        retention: The size of each retention rule's messages.
     """
     per_ms = rate.size_bytes / 1_000 if rate is not None else 0.0
     if per_ms <= 0:
@@ -207,7 +208,7 @@ def plan(size: LogSize, rate: Rate | None, keep_ms: int = 0, retention: Sequence
 def plan_of_topics(topics: TopicsSize, log_lasts_ms: int | None) -> TopicsPlan:
     """
     Args:
-        log_lasts_ms: How much of the past the log holds of all topics in the long run; None where that has no end.
+        log_lasts_ms: How long the log keeps a message of any topic in the long run; None where it has no limit.
     """
     if not topics.per_ms:
         return TopicsPlan(None, None)
@@ -217,12 +218,12 @@ def plan_of_topics(topics: TopicsSize, log_lasts_ms: int | None) -> TopicsPlan:
 
 
 def _held(flows: Sequence[tuple[float, float]], ms: float) -> float:
-    """Bytes of so much of the past, where each of (bytes a ms, most bytes) is kept to its own bound."""
+    """The bytes that come in ``ms``, where each flow of (bytes per ms, most bytes) stays within its own limit."""
     return sum(min(per_ms * ms, most) for per_ms, most in flows)
 
 
 def _until(flows: Sequence[tuple[float, float]], size_bytes: float) -> float:
-    """How many ms it takes until ``_held`` is so much; infinity, where it never is."""
+    """How many ms it takes until ``_held`` reaches ``size_bytes``; infinity where it never does."""
     left, since = max(size_bytes, 0.0), 0.0
     ends = sorted((most / per_ms, per_ms) for per_ms, most in flows if per_ms)
     for place, (end, _) in enumerate(ends):

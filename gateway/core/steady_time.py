@@ -1,10 +1,11 @@
 """
-The time of a Message VPN: what messages are stamped with, and what they expire by. It neither jumps nor goes back.
+The time of a Message VPN, for the time stamps and the expiry of messages. It neither jumps nor goes back.
 
-It goes on with a clock that only goes forward, and follows the machine's calendar clock, which people and time servers
-set. Set back, that is waited for, a tenth slower, so that a time to live stays what it was but for that tenth. Set
-forward by much, it is not followed until it has stayed so: a clock that is wrong for a moment expires nothing, and
-stamps nothing that all later messages would have to be stamped behind.
+It advances with a monotonic clock, and follows the machine's calendar clock, which people and time servers set. After
+the calendar clock was set back, this time advances a tenth slower until the calendar clock has caught up: a time to
+live is longer by about a tenth at most. After the calendar clock was set far forward, this time follows only when the
+difference has lasted. So a clock that is wrong for a moment expires no message, and gives no message a future time that
+all later messages would have to exceed.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 from typing import Final
 
 STEP_MS: Final = 60_000
-"""A difference between the clocks below this is followed at once: drift, or a busy machine."""
+"""A difference between the clocks up to this is followed immediately: drift, or a busy machine."""
 
 SETTLE_SECONDS: Final = 300.0
-"""How long the calendar clock has to say the same until a jump forward is believed: a machine that slept, say."""
+"""How long a jump forward of the calendar clock has to last before it is followed: after a machine slept, for
+example."""
 
 WAITING_PACE: Final = 0.9
-"""How quickly time goes on while it is ahead of the calendar clock."""
+"""The pace of this time while it is ahead of the calendar clock."""
 
 
 class SteadyTime:
@@ -30,20 +32,20 @@ class SteadyTime:
     def __init__(self, at_least_ms: int) -> None:
         self._now = float(at_least_ms)
         self._read: float | None = None
-        """When it was read last, by the clock that only goes forward."""
+        """The monotonic clock, in seconds, at the last ``read``."""
         self._jump_ms = 0.0
-        """How far the calendar clock is ahead, where that is not believed yet."""
+        """How far the calendar clock is ahead, while that is not followed yet; else 0."""
         self._jumped = 0.0
         self._ahead_ms = 0.0
         """How far this time is ahead of the calendar clock."""
 
     def read(self, wall_ms: int, seconds: float) -> int:
         """
-        The time, in ms since the epoch; never less than before.
+        Return the time, in ms since the epoch; never less than before.
 
         Args:
-            wall_ms: What the calendar clock says, in ms since the epoch.
-            seconds: What a clock says that only goes forward.
+            wall_ms: The calendar clock, in ms since the epoch.
+            seconds: The monotonic clock.
         """
         if self._read is None:
             self._now = max(self._now, float(wall_ms))
@@ -68,7 +70,7 @@ class SteadyTime:
         return seconds - self._jumped >= SETTLE_SECONDS
 
     def problem(self) -> str | None:
-        """What an administrator should know of the clocks; None while they agree."""
+        """What an administrator should know about the clocks; None while they agree."""
         if self._jump_ms:
             return (
                 f"the machine's clock is {self._jump_ms / 1_000:,.0f} s ahead of the time that has passed; "

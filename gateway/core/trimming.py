@@ -1,11 +1,11 @@
 """
-Trimming the replay log: what may go, piece by piece, and what endpoints still need of a piece.
+Trimming the replay log: which messages may leave it, piece by piece, and which of these endpoints still need.
 
-The store is told, route by route, how many endpoints need the messages from one id to another, so that it has to look
-at no cursor: from then on these messages are held by so many.
+A trim says, route by route, how many endpoints need the messages in a range of ids. So the store does not have to look
+at cursors: it writes that number into ``held`` of these messages.
 
-Invariant: where the log keeps what is not archived, nothing is trimmed that an archiver has not reported. It reports
-what its own table holds durably, so that at any moment each id is in the log, in the archive, or in both.
+Invariant: with ``keep_until_archived``, only messages that the archiver has reported are trimmed. The archiver reports
+messages that its own table holds durably, so that at any moment each id is in the log, in the archive, or in both.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ from gateway.core.router import Route
 from gateway.core.settlements import Settlements
 
 TRIM_IDS: Final = 1_000
-"""Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
+"""Ids trimmed in one commit. It takes some milliseconds, so that publishers hardly wait for it."""
 
 TRIM_PACE: Final = 2
-"""Ids trimmed for each that came while the last piece was committed, where that is more: on a slow disk a commit takes
-long, and brings more messages than ``TRIM_IDS``."""
+"""Ids trimmed for each id that came during the commit of the last piece, if that is more than ``TRIM_IDS``. On a slow
+disk a commit takes long, and more messages come during it."""
 
 MOST_TRIM_IDS: Final = 20_000
-"""Ids trimmed in one commit at most: a tenth of a second."""
+"""The most ids trimmed in one commit, which then takes a tenth of a second."""
 
 URGENT: Final = 0.95
-"""Share of the quota past which pieces are as large as they may be: better wait a little than be refused."""
+"""Above this share of the quota, pieces have the largest size: it is better that publishers wait a little than that
+they are refused."""
 
 MOST_TOPIC_PIECES: Final = 100
-"""Remembered for those who read an endpoint meanwhile."""
+"""How many pieces are remembered, for code that reads an endpoint's messages meanwhile."""
 
 
 class LogFull(Refused):
-    """A message that the log has no room for, by its quota. Those that fit before it are not affected."""
+    """The log's quota has no room for a message. The messages before it that fit are not affected."""
 
     def __init__(self, text: str, size_bytes: int, *, is_passing: bool, is_too_large: bool) -> None:
         super().__init__(ErrorCode.RESOURCE_LIMIT, text, **{"rewind:reason": "replay-log-quota"})
         self.size_bytes = size_bytes
-        """What it would take of the disk."""
+        """The disk space that the message would take."""
         self.is_passing = is_passing
-        """Trimming may make room for it, with nobody's help."""
+        """Trimming may make room for it, without an administrator."""
         self.is_too_large = is_too_large
-        """An empty log would not have room for it either: those behind it may fit."""
+        """The message would not even fit in an empty log. Messages after it may fit."""
 
 
 @dataclass(eq=False)
@@ -65,21 +66,21 @@ class Trimming:
     valued: dict[Endpoint, None] = field(default_factory=dict)
     """Last-value queues."""
     below: int = 0
-    """Ids below this are trimmed, or are about to be: no replay may put them back."""
+    """Ids below this are trimmed, or are about to be: no replay may put them on an endpoint again."""
     topic_pieces: deque[range] = field(default_factory=lambda: deque(maxlen=MOST_TOPIC_PIECES))
-    """Between which ids the newest pieces lie that rules take out of the log, or are about to."""
+    """The id ranges of the newest pieces that retention rules took out of the log, or are about to take out."""
     topic_pieces_made: int = 0
     _next_id: int = 0
-    """Of the log, when the newest piece was made."""
+    """The log's ``next_id`` when the newest piece was made."""
     _came: int = 0
-    """Ids that came while the last piece was committed."""
+    """How many ids came during the commit of the last piece."""
 
     def __post_init__(self) -> None:
         self._log = self._history.log
 
     @property
     def _first_id(self) -> int:
-        """The first id that stays once all pieces are committed that are on their way."""
+        """The first id that stays once all pending pieces are committed."""
         return max(self._log.first_id, self.below)
 
     @property
@@ -90,40 +91,40 @@ class Trimming:
 
     @property
     def possible_below(self) -> int:
-        """Ids below this may be trimmed: what is committed, and archived where the log keeps all else."""
+        """Ids below this may be trimmed: they are committed, and archived where ``keep_until_archived`` is on."""
         log = self._log
         below = min(log.next_id, log.archived_id + 1) if self._policy.keep_until_archived else log.next_id
         return min(below, self._indexed_below(below))
 
     def _indexed_below(self, below: int) -> int:
-        """Below which id, this one at most, last-value queues know their values, so that the log may lose them."""
+        """``below``, or a lower id from which on a last-value queue has not indexed its values yet."""
         needed = [endpoint.values.needed_from for endpoint in self.valued if endpoint.values is not None]
         return min([below, *[first for first in needed if first is not None]])
 
     @property
     def possible_of_topics(self) -> int:
         """
-        Ids below this may be taken out by rules: of a log that has an archive, what is archived. An archive that lacks
-        messages between others would give its readers less than there was, and nobody could tell.
+        Retention rules may take out ids below this. If the log has an archive, only archived ids may leave: an archive
+        with messages missing in between would give its readers less than was published, and they could not know.
         """
         return min(self.possible_below, self._history.archived_below)
 
     def room_below(self, usage: float) -> int:
-        """The id below which messages go so that the log uses that share of its quota; by what they take on average."""
+        """The id below which to trim so that the log uses this share of its quota, by the average size of messages."""
         log = self._log
         first = self._first_id
         share = 1 - usage * self._policy.quota_bytes / log.size_bytes if log.size_bytes else 0.0
         return first + max(ceil(share * (log.next_id - first)), 1)
 
     def lacks_room(self, size_bytes: int) -> bool:
-        """Whether so many bytes more would take the log over its quota."""
+        """Whether ``size_bytes`` more would take the log over its quota."""
         quota = self._policy.quota_bytes
         return bool(quota) and self._log.size_bytes + size_bytes > quota
 
     def may_make_room(self, size_bytes: int) -> bool:
         """
-        Whether trimming may make room for a message of so many bytes with nobody's help: a piece is on its way, or
-        something may be trimmed, at the latest once it is committed.
+        Whether trimming may make room for a message of this size without an administrator: a piece is being committed,
+        or there are messages that may be trimmed now or once they are committed.
         """
         log, policy = self._log, self._policy
         first = self._first_id
@@ -131,7 +132,7 @@ class Trimming:
         return size_bytes <= policy.quota_bytes and (self.below > log.first_id or first < end)
 
     def log_full(self, size_bytes: int) -> LogFull:
-        """The refusal of a message of so many bytes, for which the log has no room now."""
+        """The refusal of a message of this size, for which the log has no room now."""
         log, policy = self._log, self._policy
         keeps = policy.keep_until_archived and log.archived_id < log.next_id - 1
         return LogFull(
@@ -145,17 +146,17 @@ class Trimming:
 
     @property
     def is_possible(self) -> bool:
-        """Whether anything could be trimmed now."""
+        """Whether any message could be trimmed now."""
         return self._first_id < self.possible_below
 
     def next_piece(self, before_id: int) -> TrimLog | None:
         """
-        The next piece of trimming everything below an id away; None when that is done, or when what follows is to be
-        kept. Committed messages alone are trimmed. Once it is committed, tell ``trimmed``.
+        The next piece of a trim of all ids below ``before_id``; None when that is done, or when the next messages may
+        not be trimmed. Only committed messages are trimmed. The caller calls ``trimmed`` once the piece is committed.
         """
         first = self._first_id
         stop = min(before_id, self.possible_below, first + self._piece_ids())
-        # What a transaction is about to settle is neither needed nor not.
+        # Until its transaction ends, it is not known whether the endpoint needs a message.
         stop = self._settlements.oldest_pending(stop)
         if stop <= first:
             return None
@@ -174,18 +175,19 @@ class Trimming:
         )
 
     def settled_part(self, ids: Sequence[int]) -> Sequence[int]:
-        """Those of some messages, rising, that may be trimmed now: up to one that a transaction is about to settle."""
+        """Those of rising ids that may be trimmed now: all before the first that a transaction is about to settle."""
         first = bisect_left(ids, self._first_id)
         ids = ids[first : bisect_left(ids, self.possible_of_topics)]
         return ids[: bisect_left(ids, self._settlements.oldest_pending(ids[-1] + 1))] if ids else ids
 
     def next_of_topics(self, kept: KeptTopics, ids: Sequence[int]) -> TrimTopics:
         """
-        A piece of what a rule takes out of the log. Once it is committed, tell ``topics_trimmed``.
+        The next piece that a retention rule takes out of the log. The caller calls ``topics_trimmed`` once it is
+        committed.
 
         Args:
-            ids: Messages of the rule's topics, one at least, of which ``settled_part`` leaves all; the log has no
-                others of these topics before the last of them.
+            ids: All messages of the rule's topics in the log up to the last of them; at least one. ``settled_part``
+                returns them all.
         """
         first, stop = ids[0], ids[-1] + 1
         kept.cleared_below = stop
@@ -212,33 +214,33 @@ class Trimming:
 
     @property
     def _has_kept(self) -> bool:
-        """Whether messages wait on endpoints for their time, or are values: only the store knows which."""
+        """Whether there are delayed messages, or values of last-value queues. Only the store knows which these are."""
         return bool(self.valued) or any(
             endpoint.backlog.delayed.messages for endpoint in self._endpoints.values()
         )
 
     def topics_trimmed(self, effect: TrimTopics) -> None:
-        """A piece of what a rule takes out is gone."""
+        """A piece that a retention rule takes out is committed."""
         self._log.size_bytes -= effect.freed_bytes
         self._retention.taken_or_not()
         if effect.newest_ms:
-            # As with the log itself, others of that millisecond may have stayed.
+            # As with the log itself, other messages of that millisecond may have stayed.
             self._retention.took_out(effect.rule, effect.stop, effect.newest_ms + 1, effect.freed)
 
     def topics_not_trimmed(self, kept: KeptTopics, effect: TrimTopics) -> None:
-        """It failed: these are to be tried again."""
+        """The commit failed: these messages are to be tried again."""
         kept.cleared_below = effect.first
         self._retention.taken_or_not()
         self._not_held(effect)
 
     def _piece_ids(self) -> int:
-        """How many ids the next piece may have."""
+        """The most ids of the next piece."""
         if self.usage > URGENT:
             return MOST_TRIM_IDS
         return min(max(TRIM_PACE * self._came, TRIM_IDS), MOST_TRIM_IDS)
 
     def replay_positions(self) -> list[Effect]:
-        """How far replays have read: to be known before the log is trimmed under them."""
+        """Effects that save how far replays have read; they must be durable before the log is trimmed."""
         return [
             endpoint.replay_definition()
             for endpoint in self._endpoints.values()
@@ -247,9 +249,7 @@ class Trimming:
 
     @property
     def waits(self) -> bool:
-        """
-        Trimming waits for transactions, or for last-value queues to know what goes, and is to be tried again soon.
-        """
+        """Whether trimming waits for a transaction or a last-value queue's index, and is to be tried again soon."""
         first = self._first_id
         next_id = self._log.next_id
         return self._settlements.oldest_pending(first + 1) <= first or (
@@ -257,19 +257,19 @@ class Trimming:
         )
 
     def trimmed(self, effect: TrimLog) -> None:
-        """A piece is gone from the log."""
+        """A piece of a trim is committed."""
         log = self._log
         self._came = log.next_id - self._next_id
         log.first_id = max(log.first_id, effect.stop)
         log.size_bytes -= effect.freed_bytes
         if effect.newest_ms:
-            # Others of that millisecond may have stayed: from the next on nothing is missing.
+            # Other messages of that millisecond may have stayed: nothing is missing from the next one on.
             log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
         passed_ms = self._retention.log_trimmed(effect.stop, effect.freed)
         log.floor_ms = max(log.floor_ms, passed_ms)
 
     def not_trimmed(self, effect: TrimLog) -> None:
-        """It failed: these ids are to be tried again from where the log begins."""
+        """The commit failed: these ids are to be tried again from the beginning of the log."""
         self.below = effect.first
         self._not_held(effect)
 
@@ -281,10 +281,10 @@ class Trimming:
 
     def check(self, before_id: int) -> None:
         """
-        Whether an administrator may have everything below an id trimmed.
+        Check that an administrator may trim all messages below an id.
 
         Raises:
-            Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that.
+            Refused: PRECONDITION_FAILED, some are not archived, and ``keep_until_archived`` is on.
         """
         log = self._log
         if self._policy.keep_until_archived and before_id > max(log.archived_id + 1, log.first_id):
@@ -296,7 +296,8 @@ class Trimming:
 
     def report_archived(self, last_id: int, generation: int) -> SaveArchived | None:
         """
-        An archive holds the log up to an id; None when that was known. Once it is committed, tell ``archive_saved``.
+        The archiver reports that an archive holds the log up to an id. Return the effect, or None if that was known.
+        The caller calls ``archive_saved`` once it is committed.
 
         Raises:
             Refused: LOG_MODIFIED, the archive is of another log; PRECONDITION_FAILED, the log has no such id.
@@ -315,12 +316,12 @@ class Trimming:
         return SaveArchived(last_id) if last_id > log.archived_id else None
 
     def archive_saved(self, effect: SaveArchived) -> None:
-        """From now on that much may be trimmed."""
+        """Allow trimming up to the archived id."""
         self._log.archived_id = max(self._log.archived_id, effect.last_id)
 
 
 def held_runs(routes: Iterable[Route], endpoints: Iterable[Endpoint], first: int, last: int) -> list[HeldRun]:
-    """What endpoints need of the messages from ``first`` to ``last`` by routes; a message is in one run at most."""
+    """The messages from ``first`` to ``last`` that endpoints need by routes; each is in one run at most."""
     needing = {endpoint for endpoint in endpoints if endpoint.backlog.needs_before(last)}
     if not needing:
         return []
@@ -334,7 +335,7 @@ def held_runs(routes: Iterable[Route], endpoints: Iterable[Endpoint], first: int
 
 
 def _runs_of(route: Route, endpoints: Iterable[Endpoint], first: int, last: int) -> list[HeldRun]:
-    """How many of these endpoints need the messages of one route, from where to where."""
+    """The runs of one route's messages, with the number of these endpoints that need them."""
     changes: dict[int, int] = {}
     for endpoint in endpoints:
         for start, end in endpoint.backlog.needed(route, first, last):
@@ -352,8 +353,8 @@ def _runs_of(route: Route, endpoints: Iterable[Endpoint], first: int, last: int)
 
 def held_references(endpoints: Iterable[Endpoint], ids: Sequence[int]) -> list[tuple[int, int]]:
     """
-    (cursor, message) of what endpoints need of messages that leave the log though no route leads to it: from now on
-    each has a reference.
+    (cursor, message) of each message that leaves the log while an endpoint needs it, though no route leads to it. From
+    now on the endpoint has it by a reference.
     """
     return [
         (endpoint.cursor_number, message_id)

@@ -1,18 +1,18 @@
 """
 The backlog of an endpoint: its unsettled messages, with their count and size.
 
-A message is on an endpoint in one of three ways. Its route leads to the endpoint, and the endpoint's cursor has not
-passed it. Or a replay has put it there, out of the log, and the replay's own cursor has not passed it. Or there is a
-reference to it: a copy that an administrator made, what a replay had put before the log or the replay dropped it, or a
-message that waited here for its time. ``PutMessages`` has the last two.
+A message is on an endpoint in one of three ways. (1) It is a routed message: its route leads to the endpoint, and the
+endpoint's cursor has not passed it. (2) A replay has put it there from the log, and the replay's own cursor has not
+passed it. (3) There is a reference to it: it is a copy that an administrator made, a replayed message that the log or
+the replay has dropped, or a delayed message that is due. ``PutMessages`` has (2) and (3).
 
-Messages whose time has not come, and those that are to be tried again later, wait in the store, in the order of their
-times; ``DelayedMessages`` knows how many, and when the next one is due. They are no part of the backlog until they are
-released, but for its quota.
+Delayed messages, and returned messages that wait for redelivery, are only in the store, in the order of their times.
+``DelayedMessages`` knows how many there are and when the next one is due. They count against the quota, but are part of
+the backlog only after their release.
 
-Nobody adds up counts for each publication: the backlog of an endpoint that is asleep (no consumer, no quota) is what
-its cursor counted, and what its routes counted since. Invariant: each effect that is made here brings the store's
-counts to what they are here, as of the last committed id, so that a start counts what came after and nothing else.
+An endpoint that is asleep (no consumer, no quota) does not count each publication: its backlog is the count of its
+cursor plus the counts of its routes since. Invariant: each effect made here brings the store's counts to the counts
+here, as of the last committed id. So a start counts only the messages after that id.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ from gateway.core.model import ID, ROUTE, WHOLE, Row
 
 class RoutedMessages:
     """
-    The messages of one route, as the endpoints of that route see them. ``gateway.core.router.Route`` knows the
-    endpoints.
+    The messages of one route, as its endpoints see them. ``gateway.core.router.Route`` knows the endpoints.
 
     Attributes:
-        numbers: What messages of it name in the store, the one of new messages first; several where endpoints that told
-            them apart are gone.
-        priority: Of its messages, where one of its endpoints delivers by priority.
-        messages: Committed since the route is in memory.
-        size_bytes: Their content.
-        newest_id: Of its committed messages; 0 when there are none.
+        numbers: The route numbers of its messages in the store, that of new messages first; several if routes were
+            merged when an endpoint was deleted.
+        priority: The priority of its messages, if one of its endpoints delivers by priority.
+        messages: How many were committed since the route was loaded or made.
+        size_bytes: The size of their content.
+        newest_id: The newest id of its committed messages; 0 when there are none.
     """
 
     __slots__ = ("messages", "newest_id", "numbers", "priority", "size_bytes")
@@ -66,36 +65,37 @@ class RoutedMessages:
 
 @dataclass(slots=True, eq=False)
 class PutMessages:
-    """A part of an endpoint's ``Backlog``."""
+    """The messages of an endpoint's ``Backlog`` that a replay has put there, or that have a reference."""
 
     _cursor_number: int
-    """The endpoint's cursor, by which the store knows references."""
+    """The number of the endpoint's cursor, which identifies its references in the store."""
     _part: int
-    """Of that cursor, the first; effects that are about references alone name it."""
+    """The first part of that cursor; effects that only concern references name it."""
     messages: int = 0
-    """How many there are."""
+    """How many such messages there are."""
     size_bytes: int = 0
-    """Their content."""
+    """The size of their content."""
     replayed: Cursor | None = None
-    """The cursor of the replay that puts messages here; its open ones are those that lie here."""
+    """The cursor of the replay that puts messages here. Its ``open`` ids are the replayed messages that are not
+    settled."""
     replay_cursor_number: int = 0
     archived: set[int] = field(default_factory=set)
-    """What the replay has put that the log's archive alone has: the store holds nothing of it."""
+    """The replayed messages that only the log's archive has: the store does not have them."""
     references: set[int] = field(default_factory=set)
     waiting: deque[int] = field(default_factory=deque)
-    """Put before a stop, rising, with references that lead to them since: ready, in their places, once what came by
-    routes before them is."""
+    """Replayed messages that a replay put before a restart and that have references since, rising. Each becomes ready
+    once the routed messages before it are."""
     _orphans: set[int] = field(default_factory=set)
-    """References that a failed replay has left, which a transaction is about to settle."""
+    """References of a failed replay that a transaction is about to settle."""
     coming: set[int] = field(default_factory=set)
-    """References to these are being committed."""
+    """Messages whose new references are being committed."""
     _replayed_done: list[int] = field(default_factory=list)
-    """Settled by the replay's cursor, and not told yet."""
+    """Messages that the replay's cursor has passed, not yet written to the store."""
     _archived_done: int = 0
-    """The same of those that the archive alone has."""
+    """How many such messages only the archive has."""
 
     def reset(self, cursor_number: int) -> None:
-        """They are dropped with everything on the endpoint, which has another cursor."""
+        """Forget all: the endpoint was emptied and has a new cursor."""
         self._cursor_number = cursor_number
         self.replayed = None
         self.replay_cursor_number = 0
@@ -105,18 +105,18 @@ class PutMessages:
         self.messages = self.size_bytes = 0
 
     def has_all(self, ids: list[int]) -> bool:
-        """Whether a replay has put all of these, one after the other."""
+        """Whether a replay has put all of these here, with no other replayed message between them."""
         return self.replayed is not None and self.replayed.has_all(ids)
 
     def settle(
         self, ids: list[int], size_bytes: int, attempts: Sequence[int], *, is_run: bool = False
     ) -> list[Effect]:
         """
-        Messages that a replay or references have here (rising ids) are consumed for good.
+        Settle messages (rising ids) that a replay or references put here.
 
         Args:
-            attempts: Those of them whose deliveries failed before.
-            is_run: ``has_all`` said so of all.
+            attempts: The ids with failed deliveries.
+            is_run: ``has_all`` is true for them.
         """
         self.messages -= len(ids)
         self.size_bytes -= size_bytes
@@ -131,7 +131,8 @@ class PutMessages:
             )
             for i in references:
                 if not self.is_replayed(i):
-                    # Put before a restart: what the archive has is read again from the cursor on, and this is in it.
+                    # A replay put it before a restart. A replay from the archive reads again from the cursor on, and
+                    # would read it again.
                     self.replayed.add(i, i)
             if replayed:
                 self.replayed.settle(replayed, is_run=is_run)
@@ -148,15 +149,15 @@ class PutMessages:
 
     @property
     def ids(self) -> list[int]:
-        """What is here by the replay and by references, rising."""
+        """All ids that the replay or references put here, rising."""
         return sorted(self.references if self.replayed is None else {*self.references, *self.replayed.open})
 
     def drop_references(self, ids: Sequence[int], attempts: Sequence[int] = ()) -> MoveCursor:
-        """No reference is to lead to these, and no failed deliveries are to be on record of some."""
+        """The effect that deletes the references to these, and the failed deliveries of ``attempts``."""
         return MoveCursor(self._cursor_number, self._part, done=ids, attempts=attempts, references=ids)
 
     def acknowledged(self, count: int) -> MoveCursor:
-        """So many messages before live were acknowledged while a replay was under way."""
+        """The effect for ``count`` messages before live that were settled while a replay runs."""
         assert self.replayed is not None
         floor, ranges = self.replayed.change()
         done, self._replayed_done = self._replayed_done, []
@@ -166,11 +167,11 @@ class PutMessages:
         )
 
     def is_replayed(self, message_id: int) -> bool:
-        """Whether the replay has put this one here, and it was not settled."""
+        """Whether the replay has put this message here and it is unsettled."""
         return self.replayed is not None and self.replayed.is_open(message_id)
 
     def among(self, ids: list[int]) -> set[int]:
-        """Those of rising ids that a replay or references have here."""
+        """Those of rising ids that a replay or references put here."""
         if not self.references:
             if self.replayed is None:
                 return set()
@@ -179,7 +180,7 @@ class PutMessages:
         return {i for i in ids if self.has(i)}
 
     def has(self, message_id: int) -> bool:
-        """Whether this one was put here, as far as that is known; else it came by a route."""
+        """Whether a replay or a reference put this message here; else it came by a route."""
         return message_id in self.references or self.is_replayed(message_id)
 
     # --- in transactions --------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class PutMessages:
     def settle_in_transaction(
         self, ids: Collection[int], acknowledged: int, attempts: Collection[int]
     ) -> list[Effect]:
-        """See ``Backlog.settle_in_transaction``, of which this is what was put here."""
+        """The part of ``Backlog.settle_in_transaction`` for messages that were put here."""
         effects: list[Effect] = []
         if ids:
             references = sorted(i for i in ids if i in self.references)
@@ -216,10 +217,10 @@ class PutMessages:
 
     def settled_by_transaction(self, sizes: Mapping[int, int], written: Iterable[Effect]) -> list[Effect]:
         """
-        Those that a replay or a reference had here are gone.
+        A transaction has settled messages that a replay or a reference put here.
 
         Returns:
-            What removes those that are newer than the transaction.
+            Effects that delete references that are newer than the transaction.
         """
         self.messages -= len(sizes)
         self.size_bytes -= sum(sizes.values())
@@ -236,7 +237,7 @@ class PutMessages:
         return [self.drop_references(newer)] if newer else []
 
     def orphans_settled(self, ids: Collection[int], *, is_committed: bool) -> list[Effect]:
-        """A transaction is over that was to settle what a failed replay had left: either way nothing of it is here."""
+        """A transaction has ended that was to settle references of a failed replay: these are deleted in any case."""
         orphans = sorted(self._orphans.intersection(ids))
         self._orphans.difference_update(orphans)
         return [self.drop_references(orphans)] if orphans and not is_committed else []
@@ -244,14 +245,14 @@ class PutMessages:
     # --- replays and references -------------------------------------------------------------------------------------
 
     def begin_replay(self, number: int, position: int) -> list[Effect]:
-        """A replay is to put messages of the log here, from ``position`` on."""
+        """Begin a replay that puts messages of the log here, from ``position`` on."""
         self.replayed = Cursor(position - 1)
         self.replay_cursor_number = number
         self.waiting.clear()
         return [OpenCursor(number, (WHOLE,), position - 1)]
 
     def leave_to_routes(self, ids: Iterable[int]) -> list[Effect]:
-        """The replay that has just begun does not put these (rising): they lie here by their routes."""
+        """The replay that has just begun does not put these messages (rising): they are here by their routes."""
         assert self.replayed is not None
         for i in ids:
             self.replayed.add(i, i)
@@ -259,16 +260,16 @@ class PutMessages:
         return [MoveCursor(self.replay_cursor_number, WHOLE, floor, ranges)]
 
     def restore_replay(self, number: int, replayed: Cursor) -> None:
-        """A replay goes on after a restart."""
+        """Take over the replay's cursor after a restart."""
         self.replayed = replayed
         self.replay_cursor_number = number
 
     def add(self, ids: Sequence[int], size_bytes: int, archived: Collection[int] = ()) -> None:
         """
-        The replay puts these here, rising.
+        The replay puts these messages here, rising.
 
         Args:
-            archived: Those that the log's archive alone has.
+            archived: Those that only the log's archive has.
         """
         assert self.replayed is not None
         self.archived.update(archived)
@@ -277,7 +278,7 @@ class PutMessages:
         self.size_bytes += size_bytes
 
     def end_replay(self) -> list[Effect]:
-        """All that the replay had put is settled, or has references."""
+        """The replay ends: each of its messages is settled, or has a reference."""
         number, self.replay_cursor_number = self.replay_cursor_number, 0
         self.replayed = None
         self.archived.clear()
@@ -285,27 +286,28 @@ class PutMessages:
 
     def keep(self, withdrawn: Collection[int]) -> list[Effect]:
         """
-        The replay ends where it is, and what it has put stays.
+        The replay ends at its position, and its messages stay.
 
         Args:
-            withdrawn: Ids that transactions are about to settle: a reference that one removes is not made again.
+            withdrawn: Ids that transactions are about to settle. A reference that a transaction removes is not made
+                again.
         """
         assert self.replayed is not None
-        # With those that trimming has given references to: that may not be written yet, and may fail.
+        # This includes the messages that trimming gives references: these may not be written yet, and may fail.
         ids = [i for i in self.replayed.open if not (i in withdrawn and i in self.references)]
         self.references.update(ids)
         return [AddReferences(self._cursor_number, ids), *self.end_replay()]
 
     def drop(self, attempts: Collection[int], withdrawn: Collection[int]) -> tuple[list[int], list[Effect]]:
         """
-        What the replay has put and was not settled is not here any more.
+        Drop the unsettled messages of the replay.
 
         Args:
-            attempts: Ids whose deliveries failed before.
-            withdrawn: Ids that transactions are about to settle: what becomes of them is theirs to say.
+            attempts: Ids with failed deliveries.
+            withdrawn: Ids that transactions are about to settle. Their references stay until the transaction ends.
 
         Returns:
-            Their ids, rising, and the effects.
+            The dropped ids, rising, and the effects.
         """
         assert self.replayed is not None
         ids = sorted({*self.replayed.open, *self.references})
@@ -321,13 +323,13 @@ class PutMessages:
         return ids, [*effects, *self.end_replay()]
 
     def refer(self, ids: Collection[int], size_bytes: int) -> None:
-        """References lead to these, which are on the endpoint from now on."""
+        """These messages have references, and are on the endpoint from now on."""
         self.references.update(ids)
         self.messages += len(ids)
         self.size_bytes += size_bytes
 
     def take_waiting(self, below: int) -> list[int]:
-        """Those of ``waiting`` below an id whose turn it is now, rising; what was settled meanwhile is left out."""
+        """Take the ids of ``waiting`` below an id, rising, without those settled meanwhile."""
         found: list[int] = []
         while self.waiting and self.waiting[0] < below:
             waited = self.waiting.popleft()
@@ -336,7 +338,7 @@ class PutMessages:
         return found
 
     def keep_by_reference(self, ids: Sequence[int]) -> list[int]:
-        """What was put here of these (rising, not none), which the log is about to drop: references lead to it now."""
+        """The log is about to drop these messages (rising, at least one): those that were put here get references."""
         first, stop = ids[0], ids[-1] + 1
         found = {i for i in self.references if first <= i < stop}
         if self.replayed is not None:
@@ -352,34 +354,34 @@ class PutMessages:
         return sorted(found.union(coming))
 
     def not_kept(self, ids: Iterable[int]) -> None:
-        """The log has not dropped these after all: what the replay had put needs no reference."""
+        """The log has not dropped these after all: replayed messages among them need no reference."""
         self.references.difference_update([i for i in ids if self.is_replayed(i)])
 
 
 @dataclass(slots=True)
 class DelayedMessages:
-    """What waits on an endpoint for its time. Which messages these are only the store knows."""
+    """The counts of an endpoint's delayed messages. Only the store knows which messages these are."""
 
     messages: int = 0
     size_bytes: int = 0
     next_ms: int | None = None
-    """When the first of them is to be delivered, at the earliest, in ms since the epoch; None while there is none."""
+    """No delayed message is due before this time, in ms since the epoch; None without delayed messages."""
     retries: int = 0
-    """How many of them were given back by a consumer, and are to be tried again."""
+    """How many of them were returned by a consumer, and wait for redelivery."""
 
     def add(self, due_ms: Collection[int], size_bytes: int, *, are_retries: bool = False) -> None:
-        """These wait here from now on."""
+        """Add delayed messages."""
         self.messages += len(due_ms)
         self.size_bytes += size_bytes
         self.retries += len(due_ms) if are_retries else 0
         self.note_next(min(due_ms))
 
     def note_next(self, due_ms: int) -> None:
-        """One of them is to be delivered then."""
+        """A delayed message is due at this time."""
         self.next_ms = due_ms if self.next_ms is None else min(self.next_ms, due_ms)
 
     def remove(self, messages: Sequence[DelayedMessage]) -> None:
-        """These are released, or cancelled."""
+        """These messages were released or cancelled."""
         self.messages -= len(messages)
         self.size_bytes -= sum(message.counted_bytes for message in messages)
         self.retries -= sum(message.is_retry for message in messages)
@@ -390,20 +392,20 @@ class DelayedMessages:
 @dataclass(eq=False)
 class Backlog:
     number: int
-    """The endpoint's."""
+    """The endpoint's number."""
     cursor_number: int
-    """What the store knows the cursor by; another one once everything was dropped."""
+    """The cursor's number in the store. An endpoint gets a new one when it is emptied."""
     parts: dict[int, Cursor]
     """The endpoint's cursor: one for ``WHOLE``, or one for each priority."""
     put: PutMessages = field(init=False)
-    """What did not come by routes."""
+    """The messages that did not come by routes."""
     delayed: DelayedMessages = field(default_factory=DelayedMessages)
     routes: dict[RoutedMessages, None] = field(default_factory=dict)
-    """Routes that lead here."""
+    """The routes that lead to the endpoint."""
     is_awake: bool = False
-    """It counts each message of its routes itself: somebody consumes, or there is a quota."""
+    """Whether the backlog itself counts each message of its routes, because there is a consumer or a quota."""
     emptied_up_to: int = 0
-    """Everything up to this id was dropped as a whole."""
+    """The endpoint was emptied up to this id."""
     _dropped_on_way: int = 0
     _reserved_messages: int = 0
     _reserved_bytes: int = 0
@@ -415,16 +417,16 @@ class Backlog:
 
     @property
     def messages(self) -> int:
-        """How many messages are on the endpoint, durably; those handed out and not settled among them."""
+        """How many messages are durably on the endpoint, unsettled deliveries included."""
         return self.put.messages + sum(self._counts(part)[0] for part in self.parts)
 
     @property
     def size_bytes(self) -> int:
-        """Their content."""
+        """The size of their content."""
         return self.put.size_bytes + sum(self._counts(part)[1] for part in self.parts)
 
     def room_for(self, contents: Sequence[bytes], quota_messages: int, quota_bytes: int) -> int:
-        """How many of ``contents``, from the first on, fit quotas (0: no bound) beside what is about to come and go."""
+        """How many of ``contents``, from the first on, fit the quotas (0: no limit), given what is reserved."""
         room = len(contents)
         if quota_messages:
             taken = self.messages + self.delayed.messages + self._reserved_messages
@@ -438,7 +440,7 @@ class Backlog:
         return room
 
     def reserve(self, messages: int, size_bytes: int) -> None:
-        """So many messages are about to come; negative where they are about to go, or come to nothing."""
+        """Reserve room for messages to be committed. Negative: a reservation ends, or messages are to be settled."""
         self._reserved_messages += messages
         self._reserved_bytes += size_bytes
 
@@ -453,11 +455,11 @@ class Backlog:
 
     def resize(self, part: int | None, size_bytes: int, *, is_saved: bool) -> None:
         """
-        The content of a message on the endpoint takes so many bytes more.
+        The content of a message on the endpoint has grown by ``size_bytes``.
 
         Args:
-            part: Of the cursor that it is in; None where it was put here.
-            is_saved: The store counts it so.
+            part: The part of the cursor that the message is in; None where a replay or a reference put it here.
+            is_saved: Whether the store's count includes the change.
         """
         if part is None:
             self.put.size_bytes += size_bytes
@@ -480,33 +482,33 @@ class Backlog:
         return [route for route in self.routes if self.part_of(route) == part]
 
     def route_numbers(self, part: int) -> list[int]:
-        """What messages in a part name in the store, rising."""
+        """The route numbers of a part's messages in the store, rising."""
         return sorted(number for route in self.routes_of(part) for number in route.numbers)
 
     def newest_id(self, part: int) -> int:
-        """Of the messages that its routes led here; 0 when there are none."""
+        """The newest id of the part's routes; 0 when there are no messages."""
         return max((route.newest_id for route in self.routes_of(part)), default=0)
 
     def add_route(self, route: RoutedMessages) -> None:
-        """A route leads here."""
+        """A new route leads to the endpoint."""
         self.routes[route] = None
 
     def remove_route(self, route: RoutedMessages) -> None:
-        """It is another one since, that counts what it had."""
+        """The route was merged into another one, which has its counts."""
         del self.routes[route]
 
     def retire_route(self, route: RoutedMessages) -> None:
-        """Every message of a route is settled here, and no more comes by it."""
+        """Remove a route whose messages are all settled here, and that gets no more."""
         if not self.is_awake:
             self.parts[self.part_of(route)].count(route.messages, route.size_bytes)
         del self.routes[route]
 
     def is_done_with(self, route: RoutedMessages) -> bool:
-        """Whether every message of a route is settled here."""
+        """Whether every message of a route is settled on this endpoint."""
         return route.newest_id <= self.parts[self.part_of(route)].floor
 
     def wake(self, is_awake: bool) -> bool:
-        """Count each message from now on, or leave that to the routes; whether that is a change."""
+        """Count each message from now on, or leave that to the routes. Return whether this is a change."""
         if is_awake == self.is_awake:
             return False
         sign = 1 if is_awake else -1
@@ -518,34 +520,33 @@ class Backlog:
         return True
 
     def published(self, route: RoutedMessages, messages: int, size_bytes: int) -> None:
-        """Messages of a route are durable; called while the backlog is awake."""
+        """Count durable messages of a route; called only while the backlog is awake."""
         self.parts[self.part_of(route)].count(messages, size_bytes)
 
     # --- what is written --------------------------------------------------------------------------------------------
 
     def open_effects(self, floor: int) -> list[Effect]:
-        """The cursor is new, and begins at ``floor``."""
+        """The effects of a new cursor that begins at ``floor``."""
         return [OpenCursor(self.cursor_number, tuple(self.parts), floor)]
 
     def drop_on_way(self, count: int) -> None:
-        """So many messages were published before everything was dropped and are committed after it: they are dropped,
-        too."""
+        """Count messages that were published before the endpoint was emptied and committed later: they are dropped."""
         self._dropped_on_way += count
 
     def take_dropped_on_way(self) -> int:
-        """How many messages ``drop_on_way`` has counted since this was called last."""
+        """How many messages ``drop_on_way`` has counted since the last call."""
         count, self._dropped_on_way = self._dropped_on_way, 0
         return count
 
     def drop_effects(self, up_to: int) -> list[Effect]:
-        """Everything up to an id is dropped."""
+        """The effects that drop everything up to an id."""
         effects: list[Effect] = [DropCursor(self.cursor_number, self.number, up_to)]
         if self.put.replay_cursor_number:
             effects.append(DropCursor(self.put.replay_cursor_number, 0, 0))
         return effects
 
     def count_effects(self, newest_id: int) -> list[Effect]:
-        """Bring the store's counts up to ``newest_id``, the last committed one; nothing where they are right."""
+        """The effects that bring the store's counts up to ``newest_id``, the last committed id; empty if not needed."""
         effects: list[Effect] = []
         for part, cursor in self.parts.items():
             if self._counts(part) != (cursor.saved_messages, cursor.saved_bytes):
@@ -570,10 +571,10 @@ class Backlog:
         self, part: int, ids: list[int], size_bytes: int, newest_id: int, attempts: Sequence[int]
     ) -> MoveCursor:
         """
-        Messages that came by routes (rising ids, open) are consumed for good.
+        Settle messages that came by routes (rising ids, in ``open``).
 
         Args:
-            attempts: Those of them whose deliveries failed before.
+            attempts: The ids with failed deliveries.
         """
         cursor = self.parts[part]
         cursor.settle(ids)
@@ -589,13 +590,13 @@ class Backlog:
         failed: Collection[int],
     ) -> list[Effect]:
         """
-        The same for messages that came in several ways.
+        Settle messages that came in several ways.
 
         Args:
-            routed: Rising ids that came by routes, by part.
-            put: Ids that a replay or references have here.
+            routed: Ids that came by routes, by part, rising.
+            put: Ids that a replay or references put here.
             sizes: Content sizes by id.
-            failed: Those whose deliveries failed before.
+            failed: Ids with failed deliveries.
         """
         effects: list[Effect] = [
             self.settle(part, ids, sum(sizes[i] for i in ids), newest_id, [i for i in ids if i in failed])
@@ -607,7 +608,7 @@ class Backlog:
         return effects
 
     def open_among(self, routed: Mapping[int, list[int]]) -> dict[int, list[int]]:
-        """Those of rising ids, by part, that are unsettled still; parts without any are left out."""
+        """Those of rising ids, by part, that are still unsettled; parts without any are left out."""
         found = {part: [i for i in ids if self.parts[part].is_open(i)] for part, ids in routed.items()}
         return {part: ids for part, ids in found.items() if ids}
 
@@ -633,18 +634,18 @@ class Backlog:
         attempts: Collection[int],
     ) -> list[Effect]:
         """
-        What a transaction writes for messages to be gone if it succeeds, and to stay if it does not.
+        The effects by which a transaction settles messages if it is committed.
 
         Args:
-            by_part: Rising ids that came by routes.
+            by_part: Ids that came by routes, by part, rising.
             sizes: Content sizes of all of them by id.
-            put: Those that a replay or a reference has here.
-            acknowledged: How many of all are before live, while a replay is under way.
+            put: Ids that a replay or a reference put here.
+            acknowledged: How many of all are before live, while a replay runs.
         """
         effects: list[Effect] = []
         for part, ids in by_part.items():
             cursor = self.parts[part]
-            # Counts are changed by what goes; so the store has to have counted that it came.
+            # The transaction lowers the counts, so the store must have counted these messages before.
             effects.append(self._move(part, newest_id))
             effects.append(
                 SettleInTransaction(
@@ -663,10 +664,10 @@ class Backlog:
         self, by_part: Mapping[int, list[int]], sizes: Mapping[int, int], written: Iterable[Effect]
     ) -> None:
         """
-        They are gone.
+        A transaction has settled messages that came by routes.
 
         Args:
-            written: What ``settle_in_transaction`` said, and is durable.
+            written: The effects of ``settle_in_transaction``, which are durable.
         """
         for part, ids in by_part.items():
             cursor = self.parts[part]
@@ -677,7 +678,7 @@ class Backlog:
             cursor.saved_bytes -= size
 
     def needs_before(self, message_id: int) -> bool:
-        """Whether a message up to an id may be unsettled that came by a route."""
+        """Whether a routed message up to this id may be unsettled."""
         return any(cursor.floor < message_id for cursor in self.parts.values())
 
     def needed(self, route: RoutedMessages, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -685,7 +686,7 @@ class Backlog:
         return self.parts[self.part_of(route)].gaps(first, last)
 
     def reset(self, cursor_number: int, floor: int) -> None:
-        """Everything is dropped: the endpoint goes on with a new cursor."""
+        """Drop everything: the endpoint continues with a new cursor."""
         self.cursor_number = cursor_number
         self.emptied_up_to = floor
         self.parts = {part: Cursor(floor) for part in self.parts}

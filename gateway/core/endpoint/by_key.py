@@ -1,18 +1,19 @@
 """
-Order by key on an endpoint with several consumers: which of them has the messages of which key.
+Order by key on an endpoint with several consumers: which consumer gets the messages of which key.
 
-A key has a ``Lane``: a message group (``Groups``), or one of a fixed number of partitions (``Partitions``). A lane is
-one consumer's as long as that is there. When it goes, or the lane moves, what it has of the lane is settled, or ready
-again in its place, before anybody else is given a message of the lane. So messages of one key are handed out in order,
-whoever has them: by id, or by priority and id where the endpoint delivers by priority.
+A key has a ``Lane``: a message group (``Groups``), or one of a fixed number of partitions (``Partitions``). A lane
+belongs to one consumer as long as the consumer is bound. When the consumer goes, or the lane moves, another consumer
+gets messages of the lane only after those of the first one are settled or ready again. So messages of one key are
+delivered in order, to whichever consumer: by id, or by priority and id where the endpoint delivers by priority.
 
-Ready messages are looked at in order (``ByKey.candidates``), as long as somebody can take more, and sorted: each waits
-at the ``Share`` of the consumer whose lane it is in. What nobody may have yet waits aside, and is looked at again once
-that has changed. What waits, or is handed out, is bounded as the ready queue in memory and the consumers' unsettled
-messages are; a group of which nothing is here is remembered with its consumer, ``MOST_IDLE`` of them at most, and as a
-number however long its name.
+Ready messages are sorted in order (``ByKey.candidates``), as long as some consumer has demand: each waits in the
+``Share`` of the consumer that has its lane. A message that no consumer may get yet is put aside, and is sorted again
+once that has changed. The memory is bounded: by the ready ids in memory and by the consumers' unsettled messages. A
+group without open messages is remembered with its consumer: at most ``MOST_IDLE`` groups, each as a number however long
+its name is.
 
-Invariant: an id is in ``_lane_of`` while it waits at a share, or is handed out; ``Lane.open`` counts those of a lane.
+Invariant: an id of a lane is in ``_lane_of`` while it is open: it waits in a share, or is handed out. ``Lane.open``
+counts these.
 """
 
 from __future__ import annotations
@@ -32,45 +33,47 @@ from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import BARE, CONTENT, ID, Row
 
 MOST_IDLE: Final = 32_768
-"""Groups of which nothing is unsettled whose consumers are remembered: some 10 MB. A message of one that was forgotten
-goes to whoever can take it, in order all the same."""
+"""The most idle groups whose consumers are remembered: some 10 MB. A message of a forgotten group goes to any consumer
+with demand, still in order."""
 
 SORTED_ROWS: Final = 2_048
-"""Messages that are looked at in one go, at most: some milliseconds, shared by all consumers."""
+"""The most messages that are sorted in one step, which takes some milliseconds and serves all consumers."""
 
 RUN: Final = 256
-"""Messages that a consumer is given in a row of what nobody has yet, where there are many for each: what lies together
-is handed out together, and settled."""
+"""The most messages in a row, of new lanes or of none, that go to one consumer before the next: neighbours in the queue
+are then handed out, and settled, together."""
 
 FORGOTTEN_AT_ONCE: Final = 1_024
-"""Idle groups beyond ``MOST_IDLE`` until the oldest are forgotten: to look for the first of many takes a while."""
+"""How many idle groups beyond ``MOST_IDLE`` are forgotten together, because it takes time to find the oldest of
+many."""
 
 _TURN: Final = 56
-"""A message's place is its id, with the turn of its priority above this bit."""
+"""A message's place is its id, with the number of its queue (0 is the highest priority) from this bit on."""
 _ID: Final = (1 << _TURN) - 1
 NO_LAST: Final = 1 << 2 * _TURN
-"""A place behind all others."""
+"""A place after all others."""
 
 
 class Lane:
-    """What has one key: it is one consumer's at a time, or waits for its next one."""
+    """The messages of one key. A lane belongs to one consumer at a time, or waits for its next consumer."""
 
     __slots__ = ("after", "last", "number", "open", "share")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.share: Share | None = None
-        """Whose it is; None while it is nobody's, or is to be another's and something is open."""
+        """The share of its consumer; None while it has no consumer, or moves and still has open messages."""
         self.open = 0
-        """Messages of it that wait at a share, or are handed out."""
+        """How many of its messages wait in a share or are handed out."""
         self.after: list[int] | None = None
-        """Places of those that wait until it is another's: what is behind its last message, or its consumer does not
-        want."""
+        """Places of its messages that wait for another consumer: those after its last message, or not wanted by its
+        consumer."""
         self.last = NO_LAST
-        """The place of its last message, where its consumer is to have that: what follows is for another one."""
+        """The place of the message that ends its group, if the consumer is to get that: later messages are for another
+        consumer."""
 
     def put_aside(self, place: int) -> None:
-        """A message waits until it is another's."""
+        """Put a message aside until the lane has another consumer."""
         if self.after is None:
             self.after = [place]
         else:
@@ -78,18 +81,21 @@ class Lane:
 
 
 class Partition(Lane):
-    """One of a fixed number."""
+    """One of a fixed number of lanes."""
 
     __slots__ = ("target",)
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.target: Share | None = None
-        """Whose it is to be."""
+        """The share that it is to belong to."""
 
 
 class Share(Candidates):
-    """What of an endpoint's messages is one consumer's: as its candidates, they are its own, or not sorted yet."""
+    """
+    The lanes of one consumer, and its messages that wait. It serves as the candidates of the flow; those not sorted yet
+    count as candidates, too.
+    """
 
     __slots__ = ("by_key", "flow", "lanes", "spare", "waiting")
 
@@ -100,9 +106,9 @@ class Share(Candidates):
         self.searches = candidates.searches
         self.lanes: dict[Lane, None] = {}
         self.waiting: list[int] = []
-        """Places of what it is to be given, rising."""
+        """Places of the messages that the consumer is to get, rising."""
         self.spare = 0
-        """How many more it can take, while messages are sorted."""
+        """How many more messages the consumer can take; valid while messages are sorted."""
 
     def __bool__(self) -> bool:
         return (
@@ -111,19 +117,19 @@ class Share(Candidates):
         )
 
     def _held_at(self, turn: int) -> int:
-        """The place from which on nothing of a priority is to be given: it waits for what is to be tried again."""
+        """From this place on, messages of a queue are not handed out: they wait for a redelivery (strict order)."""
         if turn and any(queue.is_held_up for queue in self._queues[:turn]):
             return 0
         return min(self._queues[turn].held_at, _ID) | turn << _TURN
 
     @property
     def is_behind(self) -> bool:
-        """What is not sorted comes before what waits here, or nothing waits."""
+        """Whether unsorted messages come before all that wait here, or none wait."""
         return not self.waiting or self._unsorted_from < self.waiting[0]
 
     @property
     def _unsorted_from(self) -> int:
-        """The place of the first that is not sorted."""
+        """The place of the first unsorted message."""
         for turn, search in enumerate(self.searches):
             if search:
                 return search[0] | turn << _TURN
@@ -131,8 +137,8 @@ class Share(Candidates):
 
     def take(self, limit: int) -> list[int]:
         """
-        The next of its messages that are still ready, at most ``limit``: of one priority, rising, none of them behind
-        what is not sorted, or is to be tried again first.
+        The next of its messages that are still ready, at most ``limit``: of one priority, rising. All come before the
+        first unsorted message, and before messages that wait for a redelivery.
         """
         while not self.is_behind:
             turn = self.waiting[0] >> _TURN
@@ -150,23 +156,23 @@ class Share(Candidates):
         return []
 
     def put_back(self, ids: Sequence[int]) -> None:
-        """Of the ids that were given last, these are to be given again."""
+        """These of the last taken ids are to be taken again."""
         self.waiting[:0] = [i | self.turn << _TURN for i in ids]
 
     def close(self) -> None:
-        """Its consumer is gone."""
+        """The consumer is unbound."""
         self.by_key.leave(self)
 
 
 class Sorted(NamedTuple):
-    """What became of messages that were looked at."""
+    """The result of ``ByKey.sort``."""
 
     looked_at: int
-    """How many were."""
+    """How many messages were sorted."""
     later: list[int]
-    """Those that nobody can take now."""
+    """Messages that no consumer can take now."""
     passed: list[Row]
-    """Those that are not the endpoint's, by the selector of its subscription."""
+    """Messages that are not the endpoint's, by the selector of its subscription."""
 
 
 class ByKey(ABC):
@@ -180,19 +186,19 @@ class ByKey(ABC):
         self.queues: Sequence[ReadyQueue] = ready.queues
         self.shares: dict[BoundFlow[Any], Share] = {}
         self.candidates: Candidates | None = None
-        """What is ready and not sorted; none while there is no consumer."""
+        """The ready messages that are not sorted; None without consumers."""
         self._lane_of: dict[int, Lane] = {}
         self._unwanted: list[int] = []
-        """Places of what no consumer's selector matches."""
+        """Places of messages that no consumer's selector matches."""
         self._turns = 0
         self._has_news = False
         self._room_aside = SELECTOR_WINDOW
-        """How many more are put aside before those are looked for that are not here any more."""
+        """How many more messages are put aside before those are removed that are not ready any more."""
 
     # --- consumers come and go ------------------------------------------------------------------------------------
 
     def join(self, flow: BoundFlow[Any]) -> None:
-        """A consumer is to have its share."""
+        """Give a consumer its share."""
         if self.candidates is None:
             self.candidates = Candidates(self.queues)
         flow.candidates = self.shares[flow] = Share(self, flow, self.candidates)
@@ -201,7 +207,7 @@ class ByKey(ABC):
         self._changed()
 
     def leave(self, share: Share) -> None:
-        """A consumer is gone, and has given back what it had, or keeps it."""
+        """Remove the share of a consumer. Its unsettled messages are ready again, or it keeps them."""
         if self.shares.pop(share.flow, None) is None:
             return
         share.flow.candidates = None
@@ -223,7 +229,7 @@ class ByKey(ABC):
                 lane.after = None
 
     def forget_all(self) -> None:
-        """Nothing of what was here is any more; every lane stays with its consumer."""
+        """Forget all messages; every lane stays with its consumer."""
         self._lane_of.clear()
         self._unwanted = []
         for share in self.shares.values():
@@ -235,36 +241,36 @@ class ByKey(ABC):
                 self._rest(lane)
 
     def lanes_of(self, flow: BoundFlow[Any]) -> Collection[Lane]:
-        """Those of a consumer."""
+        """The lanes of a consumer."""
         share = self.shares.get(flow)
         return share.lanes if share is not None else ()
 
     # --- messages -------------------------------------------------------------------------------------------------
 
     def has_news(self) -> bool:
-        """Whether something is to be looked at again since this was asked last: a consumer may have waited for it."""
+        """Whether messages are to be sorted again since the last call: a consumer may have waited for them."""
         found, self._has_news = self._has_news, False
         return found
 
     def room(self) -> int:
-        """How many messages are to be looked at: as many as consumers can take, about."""
+        """How many messages to sort: about as many as consumers can take."""
         demand = sum(flow.demand for flow in self.shares if flow.demand > 0)
         return min(max(demand, RUN), SORTED_ROWS)
 
     def sort(self, taker: Share, rows: Sequence[Row], is_over: Callable[[], bool]) -> Sorted:
         """
-        Messages go to the shares of those who are to have them, as long as somebody can take one more.
+        Sort messages into the shares of their consumers, as long as some consumer can take one more.
 
         Args:
-            taker: The share of one who can take more: all that comes before what waits there is sorted.
+            taker: The share of a consumer with demand. All messages before those that wait in it are sorted.
             rows: The next of the candidates, in order.
-            is_over: Whether selectors took long enough.
+            is_over: Whether selectors have taken too long, and sorting is to stop.
         """
         assert self.candidates is not None
         turn = self.candidates.turn << _TURN
         lane_of, lane_for = self._lane_of, self._lane
         hungry, is_selecting, left = self._hungry()
-        # What there is, is shared out, where that is not enough for all.
+        # If there are not enough messages for all, divide them among the consumers.
         run = RUN
         if not self.queues[self.candidates.turn].has_more:
             run = min(run, -(-(len(rows) + self.candidates.left) // max(sum(map(len, hungry)), 1)))
@@ -290,7 +296,7 @@ class ByKey(ABC):
                     continue
                 if share is not None and is_selecting and not share.flow.wants(row):
                     if i in share.flow.excluded:
-                        lane = share = None  # Its consumer asked that another has this one.
+                        lane = share = None  # its consumer asked that another one gets it
                     elif share.flow.passes_over:
                         passed.append(row)
                         continue
@@ -303,7 +309,7 @@ class ByKey(ABC):
                 if in_row is None or given > most or in_row.spare <= 0 or is_selecting:
                     in_row, given = self._choose(hungry, taker, row if is_selecting else None), 1
                     if in_row is not None:
-                        # Few groups are shared out one by one.
+                        # While consumers have few groups, they get new ones one by one.
                         most = run if lane is None else min(run, len(in_row.lanes))
                 share = in_row
                 if share is None:
@@ -344,7 +350,7 @@ class ByKey(ABC):
         return Sorted(count, later, passed)
 
     def _forget_stale(self) -> None:
-        """Much was put aside: what has left the endpoint since, as the expired does, is not kept."""
+        """Remove messages that were put aside and have left the endpoint since, for example because they expired."""
         self._unwanted, count = self._still_ready(self._unwanted), 0
         for lane in list(self.lanes):
             if lane.after:
@@ -359,7 +365,7 @@ class ByKey(ABC):
         return [place for place in places if place & _ID in ready[place >> _TURN]]
 
     def let_go(self, ids: Iterable[int]) -> None:
-        """Messages are consumers' no more: they are settled, or ready again."""
+        """Messages are settled or ready again: they are not open any more."""
         take = self._lane_of.pop
         for i in ids:
             lane = take(i, None)
@@ -369,7 +375,7 @@ class ByKey(ABC):
                     self._rest(lane)
 
     def _hungry(self) -> tuple[list[deque[Share]], bool, int]:
-        """Who can take more, in turns, by falling priority; whether anybody selects; and how much they can take."""
+        """The shares with demand, in turns, by falling priority; whether a consumer selects; the sum of demand."""
         is_selecting, left = False, 0
         by_priority: dict[int, deque[Share]] = {}
         for share in self.shares.values():
@@ -386,10 +392,10 @@ class ByKey(ABC):
 
     def _choose(self, hungry: list[deque[Share]], taker: Share, row: Row | None) -> Share | None:
         """
-        Who is to have a message that is nobody's yet; None where no consumer wants it.
+        Choose the share for a message whose lane has no consumer; None where no consumer wants it.
 
         Args:
-            row: The message, where somebody selects.
+            row: The message, if a consumer has a selector.
         """
         for equal in hungry:
             for _ in range(len(equal)):
@@ -402,7 +408,7 @@ class ByKey(ABC):
         return next((share for share in others if row is None or share.flow.wants(row)), None)
 
     def _offer(self, places: Iterable[int]) -> None:
-        """These are to be looked at, again; those of them that are still ready."""
+        """These messages are to be sorted again, if they are still ready."""
         if self.candidates is not None:
             by_turn: dict[int, list[int]] = {}
             for place in places:
@@ -412,14 +418,14 @@ class ByKey(ABC):
                 self._has_news = True
 
     def _offer_after(self, lane: Lane) -> None:
-        """What waited until nothing of a lane was open."""
+        """Sort again the messages that waited until the lane had no open messages."""
         after, lane.after = lane.after, None
         if after:
             self._offer(after)
 
     @staticmethod
     def _take_from(share: Share, lane: Lane) -> None:
-        """A lane is not a share's any more."""
+        """Take a lane away from a share."""
         del share.lanes[lane]
         lane.share = None
         lane.last = NO_LAST
@@ -429,38 +435,38 @@ class ByKey(ABC):
     @property
     @abstractmethod
     def lanes(self) -> Collection[Lane]:
-        """Those that are known."""
+        """All known lanes."""
 
     @abstractmethod
     def _lane(self, row: Row) -> tuple[Lane | None, bool]:
-        """A message's lane, none for one that anybody may have, and whether it is the last there."""
+        """A message's lane (None if any consumer may get it), and whether the message ends its group."""
 
     @abstractmethod
     def _woken(self, lane: Lane) -> None:
-        """Something of it is open, its first."""
+        """The lane gets its first open message."""
 
     @abstractmethod
     def _rest(self, lane: Lane) -> None:
-        """Nothing of it is open any more."""
+        """The lane has no open messages any more."""
 
     @abstractmethod
     def _changed(self) -> None:
-        """Consumers came or went."""
+        """Consumers have joined or left."""
 
 
 class Groups(ByKey):
     """
-    A group is the consumer's that is given its first message, as long as it is there (Artemis, "Message Grouping"). A
-    message without a group is anybody's. One with group-sequence -1 ends its group: the next of that name goes to
-    whoever is next, once nothing of the group is unsettled.
+    A group belongs to the consumer that gets its first message, as long as that is bound (Artemis, "Message Grouping").
+    Any consumer may get a message without a group. A message with group-sequence -1 ends its group: the next message of
+    that name goes to the next consumer, once the group has no open messages.
     """
 
     def __init__(self, ready: ReadyQueue | PriorityReadyQueues) -> None:
         super().__init__(ready)
         self._groups: dict[int, Lane] = {}
-        """By the hash of the name: those that share one are one group."""
+        """By the hash of the name. Names with the same hash are one group."""
         self._idle: dict[Lane, None] = {}
-        """Those of which nothing is open, the one that has been for the longest first."""
+        """Groups without open messages, the longest idle first."""
 
     @property
     def lanes(self) -> Collection[Lane]:
@@ -495,16 +501,17 @@ class Groups(ByKey):
         self._offer_after(lane)
 
     def _changed(self) -> None:
-        """Groups stay where they are."""
+        """Groups stay with their consumers."""
 
 
 class Partitions(ByKey):
     """
-    A fixed number of lanes, shared out evenly among the consumers of the highest priority whenever one comes or goes;
-    as few move as can be. A message's is told by its key, and by its id where it has none: the same in every replay.
+    A fixed number of lanes, divided evenly among the consumers of the highest priority whenever one comes or goes; as
+    few lanes as possible move. A message's key decides its lane, or its id if it has no key: the lane is the same in
+    every replay.
 
     Args:
-        key_of: Reads a message's.
+        key_of: Reads a message's key from its content and the offset of the bare message.
     """
 
     def __init__(
@@ -524,7 +531,7 @@ class Partitions(ByKey):
         return self._lanes[number % len(self._lanes)], False
 
     def _woken(self, lane: Lane) -> None:
-        """It is there all the time."""
+        """Does nothing: partitions always exist."""
 
     def _rest(self, lane: Lane) -> None:
         assert isinstance(lane, Partition)
@@ -561,7 +568,7 @@ class Partitions(ByKey):
         self._move([lane for lane in self._lanes if lane.share is not lane.target])
 
     def _move(self, lanes: Collection[Partition]) -> None:
-        """These have another target than they are at: what waits there is looked at again."""
+        """Move partitions to their targets: their waiting messages are sorted again."""
         left = {lane.share: None for lane in lanes if lane.share is not None}
         for lane in lanes:
             if lane.share is not None:
@@ -583,7 +590,7 @@ class Partitions(ByKey):
 
 
 def by_key_of(settings: EndpointSettings, ready: ReadyQueue | PriorityReadyQueues) -> ByKey | None:
-    """How an endpoint with these settings shares messages among consumers by their keys; None where it does not."""
+    """Order by key for an endpoint with these settings; None where any consumer may get any message."""
     if settings.partitions:
         return Partitions(ready, settings.partitions, property_reader(settings.partition_key or GROUP_ID))
     return Groups(ready) if settings.message_groups else None

@@ -1,13 +1,14 @@
 """
-A cursor: how far an endpoint has settled its messages. The cursor advances past settled messages.
+A cursor: which messages an endpoint has settled. The cursor advances past settled messages.
 
-It is a floor (the cursor has passed every id up to it) and disjoint ranges of ids above the floor that it has passed,
-too. It may pass ids that were never the endpoint's, so a range reaches from one unsettled message to the next. Settling
-in order moves the floor; a stuck consumer leaves one range behind its message, whatever comes after. An endpoint has
-one cursor, or, where it delivers by priority, one for each priority; a replay onto it has one of its own, over the log.
+A cursor consists of a floor (the cursor has passed every id up to it) and disjoint ranges of ids above the floor that
+it has passed, too. It may pass ids that were never the endpoint's, so a range reaches from one unsettled message to the
+next. Settling in order moves the floor. A consumer that does not settle a message leaves one range after it, however
+many later messages are settled. An endpoint has one cursor, or one for each priority if it delivers by priority. An
+endpoint replay has its own cursor over the log.
 
-``open`` are the endpoint's unsettled messages, as far as they are in memory: all those above the floor up to the last
-of them. Invariants: ranges rise, and neither touch each other nor the floor; nothing open is in a range.
+``open`` has the ids of the endpoint's unsettled messages that are in memory: all of them from the floor up to the last
+one in ``open``. Invariants: ranges rise, and touch neither each other nor the floor; no open id is in a range.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import NamedTuple
 
 
 class CursorChange(NamedTuple):
-    """What is to be written of a cursor since that was asked last."""
+    """The changes of a cursor since the last call of ``change``, to be written to the store."""
 
     floor: int | None
-    """None where it is as it was."""
+    """None where the floor has not moved."""
     ranges: dict[int, int | None]
-    """Last ids of ranges by first ids; None for a range that is no more."""
+    """Last id of each range by its first id; None for a range that no longer exists."""
 
 
 class Cursor:
@@ -53,9 +54,9 @@ class Cursor:
         Args:
             ranges: (first, last) of the ids passed above the floor, in any order; they may touch and overlap.
             messages: How many unsettled messages the endpoint has.
-            size_bytes: Their content.
-            saved_messages: How many of them the store has counted.
-            saved_bytes: The content of those.
+            size_bytes: The size of their content.
+            saved_messages: How many unsettled messages the store has counted.
+            saved_bytes: The size of their content in the store's count.
         """
         self.floor = floor
         self._written_floor = floor
@@ -66,7 +67,7 @@ class Cursor:
         self.messages = messages
         self.size_bytes = size_bytes
         self.saved_messages = saved_messages
-        """What the store counts once all is written that was ordered."""
+        """The store's count once all pending effects are written."""
         self.saved_bytes = saved_bytes
         written = dict(ranges)
         for first, last in written.items():
@@ -74,8 +75,7 @@ class Cursor:
             self.add(first, last)
         self._changed = {first: last for first, last in self._changed.items() if written.get(first) != last}
 
-    # --- what it has passed
-    # -----------------------------------------------------------------------------------------------
+    # --- what it has passed ------------------------------------------------------------------------------------------
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -100,7 +100,7 @@ class Cursor:
         return self._lasts[at] + 1 if at >= 0 and message_id <= self._lasts[at] else message_id
 
     def next_range(self, message_id: int, shortest: int) -> int | None:
-        """Where the next range of at least so many ids begins behind an id; None when there is none."""
+        """Where the next range of at least ``shortest`` ids begins after an id; None when there is none."""
         for at in range(bisect_right(self._firsts, message_id), len(self._firsts)):
             if self._lasts[at] - self._firsts[at] + 1 >= shortest:
                 return self._firsts[at]
@@ -155,36 +155,38 @@ class Cursor:
         return self.has_all([message_id])
 
     def count(self, messages: int, size_bytes: int) -> None:
-        """The endpoint has so many more unsettled messages; negative where they are gone."""
+        """Add to the count of unsettled messages; negative for messages that are settled."""
         self.messages += messages
         self.size_bytes += size_bytes
 
     def load(self, ids: Iterable[int]) -> None:
-        """These messages, rising and above all that are open, are now in memory."""
+        """These messages are now in memory. Their ids rise, and are higher than all in ``open``."""
         self.open += ids
 
     def unload(self, above: int) -> None:
-        """What is open above this id is no longer in memory."""
+        """Open messages above this id are no longer in memory."""
         del self.open[bisect_right(self.open, above) :]
 
     def settle(self, ids: Sequence[int], *, is_run: bool = False) -> None:
         """
-        Advance past settled messages, which are open, rising.
+        Advance past settled messages. The ids rise, and are in ``open``.
 
         Args:
-            is_run: ``has_all`` said so of them.
+            is_run: ``has_all`` is true for them.
         """
         for start, stop in ((0, len(ids)),) if is_run else self._runs(ids):
             count = stop - start
             at = bisect_left(self.open, ids[start])
             del self.open[at : at + count]
-            # What lies between one open message and the next is settled, or nobody's: the range reaches across it.
+            # Ids between two open messages are settled, or not the endpoint's: the range covers them.
             first = self.open[at - 1] + 1 if at else self.floor + 1
             last = self.open[at] - 1 if at < len(self.open) else ids[stop - 1]
             self.add(first, last)
 
     def reopen(self, ids: Sequence[int]) -> None:
-        """A cursor without ranges goes back to before these (rising, at least one), and stays past all others."""
+        """
+        Move a cursor without ranges back: these ids (rising, at least one) are open again, all others still passed.
+        """
         top, self.floor = self.floor, min(self.floor, ids[0] - 1)
         for at, message_id in enumerate(ids):
             last = ids[at + 1] - 1 if at + 1 < len(ids) else top
@@ -193,22 +195,22 @@ class Cursor:
 
     def settled_elsewhere(self, ids: Sequence[int], firsts: Iterable[int]) -> None:
         """
-        The same for messages whose ranges are written already, by a transaction.
+        Like ``settle``, for messages whose ranges a transaction has written already.
 
         Args:
-            firsts: Where those ranges begin, as ``ranges_of`` gave them then: by now they would be fewer, where what
-                lay between them is settled.
+            firsts: The first ids of those ranges, as ``ranges_of`` returned them then. By now there could be fewer
+                ranges, because messages between them are settled.
         """
         for first in firsts:
             self._changed.setdefault(first, None)
         self.settle(ids)
 
     def ranges_of(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """(first, last) of the ranges that open messages, rising, would become, each touching nothing that is open."""
+        """(first, last) of the ranges that these open messages (rising) become. No range has another open id."""
         return [(ids[start], ids[stop - 1]) for start, stop in self._runs(ids)]
 
     def _runs(self, ids: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Where runs of ids that follow each other among the open ones begin and end."""
+        """The start and stop places of runs of ids that are neighbours in ``open``."""
         still_open, count = self.open, len(ids)
         at = bisect_left(still_open, ids[0])
         if still_open[at : at + count] == ids:
@@ -226,14 +228,14 @@ class Cursor:
     # --- what is written --------------------------------------------------------------------------------------------
 
     def change(self) -> CursorChange:
-        """What is to be written since this was asked last."""
+        """The changes since the last call."""
         floor = self.floor if self.floor != self._written_floor else None
         self._written_floor = self.floor
         ranges, self._changed = self._changed, {}
         return CursorChange(floor, ranges)
 
     def saves(self, messages: int, size_bytes: int) -> tuple[int, int]:
-        """By how much the counts that the store has are to change, for it to have these."""
+        """The change that brings the store's counts to these values."""
         change = messages - self.saved_messages, size_bytes - self.saved_bytes
         self.saved_messages, self.saved_bytes = messages, size_bytes
         return change

@@ -1,12 +1,12 @@
 """
 An endpoint: a queue, a topic endpoint or a stream, the messages on it, and the flows bound to it.
 
-Its ``Backlog`` knows which messages are on it, and which of them are durably settled. Those that wait for a consumer
-are in a ``ReadyQueue``, of which only a window is in memory, or in ``PriorityReadyQueues``; what was handed out is at
-the flows.
+Its ``Backlog`` knows which messages are on it, and which of them are durably settled. Messages that wait for a consumer
+are in a ``ReadyQueue`` or in ``PriorityReadyQueues``, of which only a window is in memory. Flows have the messages that
+were handed out.
 
-Invariant: a committed message on the endpoint is in the ready queue (in memory or in the store), in the unsettled of
-one flow, bound or suspended, awaits a replay, or is withdrawn: by a commit under way, or until a dead message queue has
+Invariant: a committed message on the endpoint is in the ready queue (in memory or in the store); or unsettled on one
+flow, bound or suspended; or waits for a replay; or is withdrawn, by a running commit or until a dead message queue has
 it.
 """
 
@@ -44,24 +44,24 @@ from gateway.core.model import CONTENT, ID, WHOLE, Row
 from gateway.core.replay.states import Replay
 
 FLOW_QUANTUM = 256
-"""Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
-two consumers share a burst."""
+"""Messages that a flow gets before the next flow's turn: large enough that batches stay batches, small enough that two
+consumers share a burst."""
 
 MOST_RELEASED: Final = 10_000
-"""Messages whose time has come that an endpoint has in memory, beside as many as are handed out."""
+"""The most released messages that an endpoint has in memory, not counting those that are handed out."""
 
 DELAYED_ID: Final = attrgetter("id")
 
 NEVER_MS: Final = sys.maxsize
-"""When a message expires that never does."""
+"""The expiry of a message that never expires."""
 
 
 @dataclass(eq=False, slots=True)
 class Endpoint:
-    """Nobody else writes these fields; what has to be durable of a change is what the caller commits."""
+    """Its methods change its state and return the effects of the change, which the caller commits."""
 
     number: int
-    """What the store, and routes, know it by."""
+    """Its number in the store and in routes."""
     name: str
     kind: EndpointKind
     settings: EndpointSettings
@@ -71,36 +71,36 @@ class Endpoint:
     subscriptions: dict[str, None] = field(default_factory=dict)
     replay: Replay | None = None
     flows: OrderedDict[Flow, None] = field(default_factory=OrderedDict)
-    """Bound flows, in the order of their binding."""
+    """Bound flows, in the order of binding."""
     suspended: dict[Flow, None] = field(default_factory=dict)
-    """Flows whose consumers have detached and not closed their links (AMQP 1.0 section 2.6.3): what they had not
-    settled is theirs until the link ceases to exist, and nothing more is given to them."""
+    """Flows whose consumers have detached without closing their links (AMQP 1.0 section 2.6.3). They keep their
+    unsettled messages until the link ceases to exist, and get no more."""
     ready: ReadyQueue | PriorityReadyQueues = field(init=False)
     by_key: ByKey | None = field(init=False)
-    """Which consumer has the messages of which key; None where any may have any."""
+    """Which consumer gets the messages of which key; None where any consumer may get any message."""
     withdrawn: set[int] = field(default_factory=set)
     """Ids of messages that transactions are about to settle."""
     attempts: dict[int, int] = field(default_factory=dict)
-    """Failed deliveries so far, for the few messages that have any."""
+    """Failed deliveries by message id, for the few messages that have any."""
     settled: int = 0
-    """Messages consumed for good since it is in memory, or gone to where the dead go."""
+    """How many messages were consumed, or moved as dead messages, since the endpoint was loaded or made."""
     topics: EndpointTopics = field(init=False)
     held_up: HeldUp = field(default_factory=HeldUp)
-    """What waits to be tried again, and has all behind it wait."""
+    """Messages that wait for redelivery, and that all later messages wait for (strict order)."""
     holding_back: int = 0
-    """How many messages are about to wait: not durably yet."""
+    """How many messages are to be delayed, but not durably yet."""
     values: LastValues | None = None
-    """Of a last-value queue."""
+    """The values of a last-value queue; None for other kinds."""
     _watchers: int = 0
     _awaits_emptied: bool = False
-    """Publications were on their way when it was emptied: they are dropped when they are committed, though their route
-    leads here."""
+    """Publications may have been uncommitted when the endpoint was emptied: they are dropped when they are committed,
+    although their route leads here."""
     _turn: deque[Flow] = field(default_factory=deque)
-    """Flows that are to have their turns next."""
+    """The flows whose turns come next."""
     _keyed_by: tuple[object, ...] = ()
-    """By which settings ``by_key`` was made."""
+    """The settings that ``by_key`` was made from."""
     _has_preferred: bool = False
-    """Some flow has had a priority of its own since there were none."""
+    """Whether a flow has had a priority other than 0 since the endpoint last had no flows."""
 
     def __post_init__(self) -> None:
         parts = self.backlog.parts
@@ -114,28 +114,24 @@ class Endpoint:
 
     @property
     def cursor_number(self) -> int:
-        """What the store knows its cursor by; another one once it was emptied as a whole."""
+        """The number of its cursor. It gets a new one when it is emptied."""
         return self.backlog.cursor_number
 
     @property
     def depth(self) -> int:
-        """
-        How many messages are on it, durably; those handed out and not settled among them. Of a last-value queue, its
-        keys.
-        """
+        """How many messages are durably on it, unsettled deliveries included. Of a last-value queue: its keys."""
         return self.backlog.messages if self.values is None else self.values.messages
 
     @property
     def size_bytes(self) -> int:
-        """Their content."""
+        """The size of their content."""
         return self.backlog.size_bytes if self.values is None else self.values.size_bytes
 
     # --- awake and asleep ------------------------------------------------------------------------------
 
     @property
     def is_awake(self) -> bool:
-        """It counts each message as it comes; an endpoint that is asleep asks its routes when somebody wants to
-        know."""
+        """Whether it counts each message as it comes. An endpoint that is asleep asks its routes when needed."""
         return self.backlog.is_awake
 
     def wake(self) -> None:
@@ -154,28 +150,28 @@ class Endpoint:
             self.ready.fall_asleep(set(self.backlog.put.ids))
 
     def watch(self) -> None:
-        """Somebody looks at what comes here, until ``unwatch``."""
+        """A watcher needs to see each message that comes, until ``unwatch``."""
         self._watchers += 1
         self.wake()
 
     def unwatch(self) -> None:
-        """One who looked is gone."""
+        """A watcher is gone."""
         self._watchers -= 1
         self.wake()
 
     @property
     def _waits_for_replay(self) -> bool:
-        """What comes by routes is ready only behind what the replay puts here."""
+        """Whether routed messages become ready only after those of the replay."""
         return self.replay is not None and self.replay.is_reading
 
     def catch_up(self) -> None:
-        """Ask the routes what came while it was asleep."""
+        """Ask the routes which messages came while the endpoint was asleep."""
         if self._waits_for_replay:
             return
         for part in self.backlog.parts:
             self.ready.of(part).stored(self.backlog.newest_id(part))
 
-    # --- what the store is told -------------------------------------------------------------------------------
+    # --- what is written --------------------------------------------------------------------------------------
 
     def definition(self) -> SaveEndpoint:
         return SaveEndpoint(
@@ -199,20 +195,20 @@ class Endpoint:
         parts: Sequence[tuple[RoutedMessages, int, int]],
     ) -> bool:
         """
-        Published messages (rising ids, newer than all before) are durable here; told while it is awake.
+        Add durable published messages (rising ids, newer than all before); called only while the endpoint is awake.
 
         Args:
-            priorities: Theirs, where some endpoint asks for them.
+            priorities: Their priorities, if an endpoint delivers by priority.
             parts: Their routes, and how many messages and bytes came by each.
 
         Returns:
-            Whether they are ready; while a replay reads, they wait for their turn behind it.
+            Whether they are ready. While a replay reads, they wait until it has caught up.
         """
         backlog = self.backlog
         if (
             self._awaits_emptied
             and ids[-1] <= backlog.emptied_up_to
-            and all(cursor.is_done(ids[0]) for cursor in backlog.parts.values())  # else it was kept
+            and all(cursor.is_done(ids[0]) for cursor in backlog.parts.values())  # else the replay kept it
         ):
             backlog.drop_on_way(len(ids))
             return False
@@ -230,7 +226,7 @@ class Endpoint:
         return True
 
     def committed_up_to(self, message_id: int) -> bool:
-        """All up to this id is committed; whether nothing is on its way any more that was before it was emptied."""
+        """All up to this id is committed. Return whether no publication from before the emptying is uncommitted."""
         if self._awaits_emptied and self.backlog.emptied_up_to <= message_id:
             self._awaits_emptied = False
             self.wake()
@@ -240,28 +236,28 @@ class Endpoint:
         self, queue: ReadyQueue, ids: Sequence[int], position: int, attempts: Iterable[tuple[int, int]]
     ) -> None:
         """
-        A page was read from the store.
+        Add a page that was read from the store.
 
         Args:
-            queue: What it was read for, as ``queue_to_read`` said.
-            ids: See ``ReadyQueue.add_page``; so is ``position``.
-            attempts: (id, failed deliveries) of those that have any.
+            queue: The queue of the page, from ``queue_to_read``.
+            ids: As in ``ReadyQueue.add_page``, like ``position``.
+            attempts: (id, failed deliveries) of messages that have any.
         """
         failed = list(attempts)
         if failed:
-            # Others between them wait to be tried again: what is not here is not known here.
+            # Messages in between that wait for redelivery also have attempts: only those on the page are noted.
             here = set(ids)
             self.note_attempts(found for found in failed if found[0] in here)
         queue.add_page(ids, position)
 
     def note_attempts(self, attempts: Iterable[tuple[int, int]]) -> None:
-        """(id, failed deliveries) as the store has them: it may know less than is known here."""
+        """Take over (id, failed deliveries) from the store, which may have lower numbers than this endpoint."""
         known = self.attempts
         for i, count in attempts:
             known[i] = max(count, known.get(i, 0))
 
     def queue_to_read(self, page_rows: int) -> ReadyQueue | None:
-        """The ready queue that runs low while older messages of it wait in the store, if there is one."""
+        """The ready queue to read from the store, because it runs low while the store has more; else None."""
         ready = self.ready
         if self._waits_for_replay or not ready.has_more:
             return None
@@ -272,10 +268,10 @@ class Endpoint:
 
     def empty(self, cursor_number: int, floor: int) -> list[Effect]:
         """
-        Drop everything up to ``floor``: the endpoint goes on, empty, with a new cursor.
+        Drop everything up to ``floor``: the endpoint continues, empty, with a new cursor.
 
         Returns:
-            The effects, but for the endpoint's definition.
+            The effects, without the endpoint's definition.
         """
         effects = self.backlog.drop_effects(floor)
         self._let_go_of_all(cursor_number, floor)
@@ -299,7 +295,7 @@ class Endpoint:
             flow.unsettled.clear()
 
     def delete(self, up_to: int) -> list[Effect]:
-        """It is gone. Whoever still has it finds nothing on it: neither a late settlement nor its replay writes."""
+        """Delete the endpoint: it is empty from now on, so that a late settlement or its replay writes nothing."""
         effects = self.backlog.drop_effects(up_to)
         self._let_go_of_all(0, up_to)
         self.replay = None
@@ -308,7 +304,7 @@ class Endpoint:
     # --- changes ------------------------------------------------------------------------------------------------
 
     def change_settings(self, settings: EndpointSettings) -> SaveEndpoint:
-        """It is like this from now on; what lies on it stays."""
+        """Take over these settings; the messages stay."""
         self.settings = settings
         for flow in (*self.flows, *self.suspended):
             self._lock(flow)
@@ -316,13 +312,13 @@ class Endpoint:
         return self.definition()
 
     def subscribe(self, pattern: str) -> SaveSubscription:
-        """It has this subscription, too."""
+        """Add a subscription."""
         self.subscriptions[pattern] = None
         self.topics.changed()
         return SaveSubscription(self.number, pattern)
 
     def unsubscribe(self, pattern: str) -> DeleteSubscription:
-        """It has this subscription no more."""
+        """Remove a subscription."""
         del self.subscriptions[pattern]
         self.topics.changed()
         return DeleteSubscription(self.number, pattern)
@@ -332,22 +328,19 @@ class Endpoint:
     def begin_replay(
         self, replay: Replay, cursor_number: int, replay_cursor_number: int, floor: int
     ) -> list[Effect]:
-        """
-        This replay is the endpoint's from now on, and what lay here is to be gone: until ``ReplayCommands.cleared``,
-        nothing is read or handed out.
-        """
+        """Begin this replay and empty the endpoint. Nothing is read or handed out until ``ReplayCommands.cleared``."""
         effects = self.empty(cursor_number, floor)
         self.replay = replay
         put = self.backlog.put
         return [*effects, *put.begin_replay(replay_cursor_number, replay.first), self.definition()]
 
     def go_on_from(self, position: int) -> None:
-        """What came by routes is ready from an id on; a replay has put what was before it, or nobody wants that."""
+        """Routed messages are ready from this id on. Those before it were put here by a replay, or are not wanted."""
         for part in self.backlog.parts:
             self.ready.of(part).read_from(position, self.backlog.newest_id(part))
 
     def _acknowledge(self, gone: Sequence[int]) -> list[Effect]:
-        """Messages left for good, by which the replay, if there is one, may be complete."""
+        """Messages were settled: a replay, if there is one, may be complete now."""
         replay, put = self.replay, self.backlog.put
         if replay is None:
             return []
@@ -358,11 +351,11 @@ class Endpoint:
         return effects if replay.is_under_way else [*effects, *self.end_replay()]
 
     def end_replay(self) -> list[Effect]:
-        """All that the replay had put is settled."""
+        """The replay is complete: all its messages are settled."""
         return [*self.backlog.put.end_replay(), self.replay_definition()]
 
     def forget(self, ids: Collection[int]) -> None:
-        """Drop these, whoever has them."""
+        """Drop these messages, whether they are ready or on a flow."""
         self.ready.drop(ids)
         if self.by_key is not None:
             self.by_key.let_go(ids)
@@ -375,26 +368,26 @@ class Endpoint:
     # --- copies -------------------------------------------------------------------------------------------------
 
     def begin_copy(self, row: Row) -> AddReferences:
-        """One logged message is about to be put here, in its place by id."""
+        """Begin to put one logged message here, in its place by id."""
         self.backlog.reserve(1, len(row[CONTENT]))
         self.backlog.put.coming.add(row[ID])
         return AddReferences(self.cursor_number, (row[ID],))
 
     def end_copy(self, effect: AddReferences, row: Row, priority: int, *, is_committed: bool) -> list[Effect]:
         """
-        The copy is durable and ready, or it is not here after all.
+        The copy is durable and becomes ready, or its commit failed.
 
         Args:
-            priority: The message's own; looked at where the endpoint delivers by it.
+            priority: The message's priority; used if the endpoint delivers by priority.
 
         Returns:
-            What takes back a copy that failed: its reference may be written yet.
+            The effects that delete the reference of a copy that failed: it may have been written.
         """
         size = len(row[CONTENT])
         self.backlog.reserve(-1, -size)
         self.backlog.put.coming.discard(row[ID])
         if self.cursor_number != effect.cursor:
-            return []  # A replay, or a purge, has dropped it with all the rest.
+            return []  # a replay or a purge has dropped it with all other messages
         if not is_committed:
             return [self.backlog.put.drop_references(effect.ids)]
         self.refer(effect.ids, (priority,), size)
@@ -404,10 +397,11 @@ class Endpoint:
         self, ids: Sequence[int], priorities: Sequence[int], size_bytes: int, *, waits: bool = False
     ) -> None:
         """
-        References lead to these: they are ready, each in its place.
+        Add messages with references: they are ready, each in its place.
 
         Args:
-            waits: A replay that goes on after a stop has them be ready, with what came by routes before them.
+            waits: They become ready only after the routed messages before them, in a replay that goes on after a
+                restart.
         """
         self.backlog.put.refer(ids, size_bytes)
         self.ready.note_priorities(ids, priorities)
@@ -416,13 +410,13 @@ class Endpoint:
         else:
             self.ready.give_back(ids)
 
-    # --- messages that wait for their time ----------------------------------------------------------------------
+    # --- delayed messages ---------------------------------------------------------------------------------------
 
     @property
     def room_for_released(self) -> int:
         """
-        How many messages whose time has come may be released now: the others are as well off in the store. A replay
-        goes before them, but for those of ``retries_below``.
+        How many due messages may be released now; the others stay in the store. While a replay runs, only those of
+        ``retries_below`` are released.
         """
         if self.replay is not None and self.replay.is_under_way and not self.backlog.delayed.retries:
             return 0
@@ -433,25 +427,26 @@ class Endpoint:
     @property
     def retries_below(self) -> int | None:
         """
-        While a replay is under way, messages are released that it has brought, and that are tried again: those below
-        this id. It would take others for its own, and with it they would be dropped. None: all are released.
+        While a replay runs, only delayed messages below this id are released: those that the replay had put here, and
+        that wait for redelivery. The replay would take others for its own, and drop them when it fails. None: all are
+        released.
         """
         if self.replay is None or not self.replay.is_under_way:
             return None
         return NEVER_MS if self.replay.live_from is None else self.replay.live_from
 
     def begin_release(self, messages: Sequence[DelayedMessage]) -> ReleaseDelayed:
-        """The time of these has come. Once it is committed, or failed, tell ``end_release``."""
+        """Begin to release due messages. The caller calls ``end_release`` after the commit."""
         self.backlog.put.coming.update(message.id for message in messages)
         return ReleaseDelayed(self.cursor_number, [(message.due_ms, message.id) for message in messages])
 
     def end_release(
         self, effect: ReleaseDelayed, messages: Sequence[DelayedMessage], *, is_committed: bool
     ) -> bool:
-        """They are ready, each in its place by id, or wait still; whether they are ready."""
+        """Make the messages ready, each in its place by id, if they were committed. Return whether they are ready."""
         self.backlog.put.coming.difference_update(message.id for message in messages)
         if not is_committed or self.cursor_number != effect.cursor:
-            return False  # A replay, or a purge, has dropped them with all the rest.
+            return False  # not committed, or a replay or a purge has dropped them with all others
         self.backlog.delayed.remove(messages)
         released = sorted(messages, key=DELAYED_ID)
         ids = [message.id for message in released]
@@ -467,27 +462,27 @@ class Endpoint:
         return True
 
     def cancelled(self, message: DelayedMessage) -> None:
-        """A message that waited here is not delivered."""
+        """A delayed message was cancelled: it is not delivered."""
         self.backlog.delayed.remove([message])
         self.held_up.remove(self.ready, [message.id])
 
-    # --- messages that are to be tried again ----------------------------------------------------------------------
+    # --- delayed retry --------------------------------------------------------------------------------------------
 
     def retry_times(
         self, flow: Flow, ids: Iterable[int], asked_ms: Mapping[int, int], now_ms: int, *, failed: bool
     ) -> dict[int, int]:
         """
-        When messages that a flow gives back are to be delivered again, in ms since the epoch, of those that are not
-        ready at once: those to which a delay applies, and that are not to go to the dead.
+        By id, when messages that a flow returns are to be delivered again, in ms since the epoch. Messages without a
+        delay, and those that are to go to the dead message queue, are left out.
 
         Args:
-            asked_ms: Times that its consumer asks for.
-            failed: Their deliveries failed, and are counted here.
+            asked_ms: By id, the times that the consumer asks for.
+            failed: Whether their deliveries failed; these are counted here.
         """
         settings, archived = self.settings, self.backlog.put.archived
         found: dict[int, int] = {}
         for i in ids:
-            # Of what the log's archive alone has the store holds nothing: that cannot wait in it.
+            # The store does not have messages that only the log's archive has, so these cannot wait in it.
             if i in archived or i not in flow.unsettled:
                 continue
             attempts = self.attempts.get(i, 0) + failed
@@ -506,19 +501,19 @@ class Endpoint:
         self, settling: Sequence[Effect], messages: Mapping[int, int], due_ms: Mapping[int, int]
     ) -> list[Effect]:
         """
-        Messages that were withdrawn are to wait.
+        Begin to delay messages that were withdrawn.
 
         Args:
-            settling: The effects of that.
+            settling: The effects of the withdrawal.
             messages: Content sizes in bytes by id.
-            due_ms: When each is to be delivered again.
+            due_ms: By id, when each is to be delivered again, in ms since the epoch.
 
         Returns:
-            What makes them wait, all or none of it.
+            The effects that delay them, to be committed together.
         """
         for effect in settling:
             if isinstance(effect, SettleInTransaction):
-                # The endpoint needs them still, and knows how often they failed.
+                # The endpoint still needs these messages, and their counts of failed deliveries.
                 effect.done = effect.attempts = ()
         in_order = self.settings.strict_order
         if in_order:
@@ -529,7 +524,7 @@ class Endpoint:
         return [*settling, *counted, HoldBack(self.cursor_number, entries, in_order)]
 
     def end_hold_back(self, due_ms: Mapping[int, int], size_bytes: int) -> None:
-        """They wait, durably: they are not consumed."""
+        """The messages are durably delayed, so they do not count as consumed."""
         self.settled -= len(due_ms)
         self.backlog.delayed.add(due_ms.values(), size_bytes, are_retries=True)
 
@@ -538,15 +533,15 @@ class Endpoint:
     def hand_out(
         self, flow: Flow, ids: Sequence[int], rows: Sequence[Row], now_ms: int, sizes: Sizes = None
     ) -> None:
-        """Hand ready ``rows``, with these ids, to a flow: the next ones, as ``peek`` named them, or selected."""
+        """Hand ready ``rows``, with these ids, to a flow: the next ones of ``peek``, or selected ones."""
         flow.hold(ids, rows, now_ms, sizes)
         self.ready.hand_out(ids)
 
     @property
     def oldest_delivery(self) -> tuple[Flow, int, int] | None:
         """
-        Of what consumers have unsettled, what one has had longest: that consumer, the message's id, and since when it
-        has it, in ms since the epoch. None where nothing is unsettled. All that was handed out at once has one time.
+        The oldest unsettled delivery: its flow, the message's id, and when it was handed out, in ms since the epoch;
+        None without any. Messages that were handed out together have the same time.
         """
         found = [
             (oldest[1], oldest[0], flow)
@@ -561,7 +556,7 @@ class Endpoint:
     # --- locks ------------------------------------------------------------------------------------------------
 
     def lock_timeout_ms(self, flow: Flow) -> int:
-        """How long what is handed to a flow is its own while it does not settle it, in ms; 0 is for ever."""
+        """How long a flow keeps a message that it does not settle, in ms; 0 is no limit."""
         own = flow.lock_timeout_ms
         return self.settings.lock_timeout_ms if own is None else own
 
@@ -569,12 +564,12 @@ class Endpoint:
         flow.unsettled.lock(are_locked=self.lock_timeout_ms(flow) > 0)
 
     def overdue(self, flow: Flow, now_ms: int, limit: int) -> list[int]:
-        """What a flow has had for longer than it may, at most so many: ``release`` gives it to others."""
+        """At most ``limit`` messages of a flow whose locks have ended: the caller releases them."""
         return flow.unsettled.locked_since(now_ms - self.lock_timeout_ms(flow), limit)
 
     @property
     def next_lock_end_ms(self) -> int | None:
-        """When the next lock ends if nobody settles or renews, in ms since the epoch; None while nothing is locked."""
+        """When the next lock ends if it is not renewed, in ms since the epoch; None without locks."""
         ends = [
             since_ms + self.lock_timeout_ms(flow)
             for flow in (*self.flows, *self.suspended)
@@ -584,8 +579,8 @@ class Endpoint:
 
     def pass_stalled(self) -> bool:
         """
-        A stalled flow that an exclusive endpoint is waiting for, and that has nothing unsettled, goes behind those that
-        wait for their turn; whether it is another flow's turn now.
+        Move the active flow of an exclusive endpoint behind the waiting flows, if it is stalled and has nothing
+        unsettled. Return whether another flow is active now.
         """
         for passed in range(len(self.waiting_flows)):
             flow = next(iter(self.flows))
@@ -602,7 +597,7 @@ class Endpoint:
     # --- selectors --------------------------------------------------------------------------------------------
 
     def select(self, flow: Flow, matches: Callable[[Row], bool]) -> None:
-        """From now on a bound flow is given only messages that match."""
+        """From now on, a bound flow gets only messages that match."""
         flow.matches = matches
         if self.by_key is not None:
             return
@@ -614,13 +609,13 @@ class Endpoint:
 
     def settle(self, flow: Flow, ids: Iterable[int], newest_id: int) -> tuple[list[int], list[Effect]]:
         """
-        Messages consumed for good.
+        Settle messages of a flow.
 
         Args:
-            newest_id: The last committed one.
+            newest_id: The last committed id.
 
         Returns:
-            Those that were unsettled on this flow, rising (a late settlement is not an error), and the effects.
+            The ids that were unsettled on this flow, rising (a late settlement is not an error), and the effects.
         """
         taken, sizes = flow.unsettled.take(list(ids))
         if not taken:
@@ -636,7 +631,7 @@ class Endpoint:
         elif is_put:
             effects = backlog.put.settle(gone, sum(sizes), failed, is_run=True) + self._acknowledge(gone)
         else:
-            # A replay, references or priorities make it more than one cursor's matter.
+            # With a replay, references or priorities, more than one cursor may be concerned.
             routed, put = self._by_way(gone)
             by_id = dict(zip(taken, sizes, strict=True))
             effects = backlog.settle_all(routed, put, by_id, newest_id, failed) + self._acknowledge(gone)
@@ -644,32 +639,32 @@ class Endpoint:
         return gone, effects
 
     def _settled(self, gone: Sequence[int]) -> None:
-        """Messages that flows had, or transactions, are gone for good."""
+        """Forget settled messages of flows or transactions."""
         self.ready.settled(gone)
         if self.by_key is not None:
             self.by_key.let_go(gone)
 
     def _give_back(self, ids: Iterable[int]) -> None:
-        """What flows had is ready again, each in its place."""
+        """Make messages of flows ready again, each in its place."""
         self.ready.give_back(ids)
         if self.by_key is not None:
             self.by_key.let_go(ids)
 
     def _by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
-        """Which of rising ids came by routes, by part, and which were put here."""
+        """Split rising ids: those that came by routes, by part, and those that a replay or references put here."""
         put = self.backlog.put.among(ids)
         routed = [i for i in ids if i not in put] if put else ids
         return (self.ready.by_part(routed) if routed else {}), put
 
     def withdraw(self, messages: Mapping[int, int], size_bytes: int, newest_id: int) -> list[Effect]:
         """
-        Messages, which have left their flow, are withdrawn for a transaction that is to settle them:
-        ``settle_withdrawn``, ``keep_withdrawn`` or ``restore_withdrawn`` says what came of it.
+        Withdraw messages, which have left their flow, for a transaction that is to settle them. The caller calls
+        ``settle_withdrawn``, ``keep_withdrawn`` or ``restore_withdrawn`` when it has ended.
 
         Args:
             messages: Content sizes in bytes by id.
             size_bytes: Their sum.
-            newest_id: The last committed one.
+            newest_id: The last committed id.
 
         Returns:
             The effects of the transaction.
@@ -685,13 +680,13 @@ class Endpoint:
 
     def settle_withdrawn(self, messages: Mapping[int, int], transaction: Sequence[Effect]) -> list[Effect]:
         """
-        Messages that were withdrawn are gone for good.
+        A transaction has settled withdrawn messages.
 
         Args:
-            transaction: The effects by which they are.
+            transaction: The effects of ``withdraw``.
 
         Returns:
-            What is to be written because of what happened meanwhile.
+            The effects of what happened meanwhile.
         """
         backlog = self.backlog
         self.withdrawn.difference_update(messages)
@@ -699,7 +694,7 @@ class Endpoint:
         if not gone:
             return []
         self.settled += len(gone)
-        # A replay may have ended meanwhile, and taken what it had put with it, or left references.
+        # A replay may have ended meanwhile, and have dropped its messages or left references to them.
         routed, put = self._by_way(gone)
         backlog.settled_by_transaction(backlog.open_among(routed), messages, transaction)
         effects = backlog.put.orphans_settled(gone, is_committed=True)
@@ -714,16 +709,17 @@ class Endpoint:
         return effects if replay.is_under_way else [*effects, *self.end_replay()]
 
     def keep_withdrawn(self, messages: Mapping[int, int]) -> list[Effect]:
-        """They were not settled, and stay with whoever withdrew them; what is to be written because of it."""
+        """The messages were not settled; the caller keeps them. Return the effects of what happened meanwhile."""
         self.withdrawn.difference_update(messages)
         return self.backlog.put.orphans_settled(messages, is_committed=False)
 
     def restore_withdrawn(self, flow: Flow, messages: Mapping[int, int]) -> list[Effect]:
         """
-        They were not settled: those that lie here still are the flow's again, or ready where it is gone.
+        The withdrawn messages were not settled: the flow gets those back that are still on the endpoint, or they become
+        ready if the flow is gone.
 
         Returns:
-            What is to be written because of what happened meanwhile.
+            The effects of what happened meanwhile.
         """
         effects = self.keep_withdrawn(messages)
         self.held_up.remove(self.ready, messages)
@@ -738,15 +734,15 @@ class Endpoint:
 
     @property
     def fresh_from(self) -> int:
-        """Messages from this id on are live ones, which can expire."""
+        """Messages from this id on are live, and can expire."""
         fresh = 0 if self.replay is None else self.replay.fresh_from
         return sys.maxsize if fresh is None else fresh
 
     def dead(self, rows: Sequence[Row], now_ms: int, ttl_of: Callable[[bytes], int | None]) -> dict[int, str]:
         """
-        Which of these messages, about to be handed out, are not to be, and why: ``expired`` by the header's ttl or
-        the endpoint's, whichever is shorter, or ``max-redelivery``. Replayed history does not expire: it was asked
-        for.
+        By id, which of these messages must not be handed out, and why: ``expired`` by the header's ttl or the
+        endpoint's, whichever is shorter, or ``max-redelivery``. Replayed history does not expire: a client requested
+        it.
         """
         last_ms = expiries(rows, self.fresh_from, self.settings.max_ttl_ms, ttl_of)
         found = {i: "expired" for i, last in last_ms.items() if last < now_ms}
@@ -757,11 +753,11 @@ class Endpoint:
         return found
 
     def expires_ms(self, row: Row, ttl_of: Callable[[bytes], int | None]) -> int:
-        """The last millisecond, since the epoch, in which a message here may be delivered, or ``NEVER_MS``."""
+        """The last millisecond since the epoch in which a message may be delivered, or ``NEVER_MS``."""
         return expiries((row,), self.fresh_from, self.settings.max_ttl_ms, ttl_of).get(row[ID], NEVER_MS)
 
     def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
-        """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""
+        """Make messages of a flow ready again; with ``failed``, their delivery-count rises by one."""
         back, _ = flow.unsettled.take(list(ids))
         if failed:
             for i in back:
@@ -773,29 +769,29 @@ class Endpoint:
 
     @property
     def active_flows(self) -> Sequence[Flow]:
-        """The flows that are given messages: of an exclusive endpoint one, else all."""
+        """The flows that get messages: one on an exclusive endpoint, else all."""
         return list(self.flows)[: None if self.settings.exclusive is Exclusivity.NONE else 1]
 
     @property
     def waiting_flows(self) -> Sequence[Flow]:
-        """Of an exclusive endpoint: the flows behind the active one."""
+        """On an exclusive endpoint, the flows after the active one; else none."""
         if len(self.flows) < 2 or self.settings.exclusive is Exclusivity.NONE:
             return ()
         return list(self.flows)[1:]
 
     def bind(self, flow: Flow) -> Flow | None:
         """
-        Bind a flow by the endpoint's exclusivity.
+        Bind a flow, as the endpoint's exclusivity allows.
 
         Returns:
-            The flow it displaces, if it takes the place of one.
+            The flow that it displaces, if any.
 
         Raises:
-            Refused: As ``admit`` has it.
+            Refused: As in ``admit``.
         """
         displaced = admit(self.name, self.settings, self.flows, flow)
         if self._keyed_by != self.settings.keyed_by and not (self.flows or self.suspended or self.withdrawn):
-            # Nobody has anything of which the keys are not known.
+            # No flow or transaction has messages whose keys would be unknown.
             self.by_key = by_key_of(self.settings, self.ready)
             self._keyed_by = self.settings.keyed_by
         self.flows[flow] = None
@@ -809,7 +805,7 @@ class Endpoint:
         return displaced
 
     def unbind(self, flow: Flow) -> None:
-        """The flow is gone; what it had not settled is ready again, in its place."""
+        """Unbind a flow; its unsettled messages are ready again, each in its place."""
         if flow in self.flows:
             del self.flows[flow]
             self._has_preferred &= bool(self.flows)
@@ -824,7 +820,7 @@ class Endpoint:
             self.wake()
 
     def share_by_key(self) -> None:
-        """Who is active has a share of the keys: nobody whose deliveries were taken back, before it knows of that."""
+        """Give each active flow a share of the keys, except stalled flows."""
         by_key = self.by_key
         if by_key is not None:
             active = {flow: None for flow in self.active_flows if not flow.is_stalled}
@@ -835,24 +831,24 @@ class Endpoint:
                     by_key.join(flow)
 
     def suspend(self, flow: Flow) -> None:
-        """A bound flow is bound no more, and keeps what it has unsettled: see ``suspended``."""
+        """Unbind a flow that keeps its unsettled messages: see ``suspended``."""
         kept, flow.unsettled = flow.unsettled, Unsettled()
         self.unbind(flow)
         flow.unsettled = kept
         self.suspended[flow] = None
 
     def end_suspended(self, flow: Flow) -> None:
-        """Its link has ceased to exist: what it had not settled is ready again. One that is not suspended stays."""
+        """The flow's link has ceased to exist: its unsettled messages are ready again. Does nothing for other flows."""
         if flow in self.suspended:
             del self.suspended[flow]
             self._give_back(flow.unsettled)
             flow.unsettled.clear()
 
     def next_flow(self) -> Flow | None:
-        """The flow whose turn it is among those that can take messages; None when none can."""
+        """The flow whose turn it is among those that can take messages; None if no flow can."""
         flows = self.flows
         if len(flows) < 2 or self.settings.exclusive is not Exclusivity.NONE:
-            # An exclusive endpoint's first one has all the turns.
+            # On an exclusive endpoint, the first flow has all turns.
             first = next(iter(flows), None)
             return first if first is not None and first.is_hungry else None
         turn, highest = self._turn, None
@@ -867,7 +863,7 @@ class Endpoint:
         return None
 
     def share(self, flow: Flow) -> int:
-        """How many messages ``flow`` is given in this turn: hungry ones share what is ready, about."""
+        """How many messages ``flow`` gets in this turn: flows with demand share about equally."""
         quantum = self.flow_quantum
         if len(self.flows) < 2 or self.settings.exclusive is not Exclusivity.NONE:
             return min(flow.demand, 2 * quantum)

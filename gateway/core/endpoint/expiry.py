@@ -15,19 +15,19 @@ def expiries(
     rows: Sequence[Row], fresh_from: int, longest_ms: int, ttl_of: Callable[[bytes], int | None]
 ) -> dict[int, int]:
     """
-    The last millisecond, since the epoch, in which a message may be delivered, by id, of those that expire at all: by
-    the header's ttl or by ``longest_ms``, whichever is shorter.
+    By id, the last millisecond since the epoch in which a message may be delivered. Messages that never expire are left
+    out. A message expires by the header's ttl or by ``longest_ms``, whichever is shorter.
 
     Args:
-        fresh_from: Messages below this id do not expire: they are replayed history, and were asked for.
-        longest_ms: How long any message lives on the endpoint, in ms; 0 leaves it to the header.
-        ttl_of: The time to live that the header of a message's content says, in ms.
+        fresh_from: Messages below this id do not expire: they are replayed history, which a client requested.
+        longest_ms: The longest time to live of a message on the endpoint, in ms; 0 for only the header's.
+        ttl_of: Returns the header's ttl of a message's content, in ms.
     """
     found: dict[int, int] = {}
     if not rows or rows[-1][ID] < fresh_from:
         return found
     if not longest_ms:
-        # Headers are alike: most say nothing of it, and are looked at once for all.
+        # Headers are mostly equal and without a ttl, so each different header is looked at once.
         fronts = {_front_of(rows[0])} if _are_alike(rows) else set(map(_front_of, rows))
         if all(ttl_of(front) is None for front in fronts if front):
             return found
@@ -42,15 +42,15 @@ def expiries(
 
 
 def _front_of(row: Row) -> bytes:
-    """What stands in front of the bare message."""
+    """The bytes in front of the bare message."""
     return row[CONTENT][: row[BARE]]
 
 
 def _are_alike(rows: Sequence[Row]) -> bool:
-    """Whether the same stands in front of all of these."""
+    """Whether all of these rows have the same bytes in front of the bare message."""
     contents, bare = list(map(CONTENT_OF, rows)), rows[0][BARE]
     content = contents[0]
-    # Up to the descriptor that begins the bare message: who shares that begins it there, too.
+    # Compare up to the descriptor that begins the bare message: rows that share it also begin the bare message there.
     if content[bare : bare + 2] == _SHORT_DESCRIPTOR and all_begin_with(content[: bare + 3], contents, 0):
         return True
     return all(map(bare.__eq__, map(BARE_OF, rows))) and all_begin_with(content[:bare], contents, 0)

@@ -1,6 +1,6 @@
 """
-A flow: a consumer bound to an endpoint, what it can take, and what it has unsettled; whether one more may be bound, and
-whose turn it is.
+A flow: a consumer bound to an endpoint, with its demand and its unsettled messages. ``admit`` decides whether one more
+may be bound.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row, sizes_of
 
 NOT_HELD: Final = -1
-"""The size of a message that is not here."""
+"""The size of a message that the consumer does not have."""
 
 SLACK: Final = 512
-"""Ids noted beyond twice as many as are here, until those that are gone are forgotten."""
+"""Settled ids are forgotten when the noted ids exceed twice the unsettled ones by this number."""
 
 
 class Unsettled(MutableMapping[int, int]):
     """
-    What a consumer has unsettled: content sizes in bytes by id, in the order in which they came.
+    The unsettled messages of a consumer: content sizes in bytes by id, in the order of delivery.
 
-    Most are settled in the order in which they were handed out, so they lie in two lists and are taken as slices. Where
-    they are not, they lie in a dictionary until all of them are gone.
+    Most messages are settled in the order of delivery, so they are stored in two lists and taken as slices. After one
+    was settled out of order, they are stored in a dictionary until all of them are settled.
 
-    When they came is noted for all that came at once. Where deliveries are locked for a time, there is also a time for
-    each, which can be renewed.
+    The time of delivery is stored once for each turn: all messages that were handed out together. Where deliveries are
+    locked for a time, each message also has its own time, which can be renewed.
 
-    Invariants: an id is in the lists or in the dictionary, once, and one of both is empty. Of several turns with an
-    id the newest is the one that it is here by. Locks are in the order of their times.
+    Invariants: an id is once in the lists or in the dictionary, and the lists or the dictionary are empty. If an id is
+    in several turns, the newest turn counts. Locks are in the order of their times.
     """
 
     __slots__ = ("_by_id", "_ids", "_locks", "_newest_ms", "_noted", "_sizes", "_turns")
@@ -46,22 +46,23 @@ class Unsettled(MutableMapping[int, int]):
         self._sizes: list[int] = []
         self._by_id: dict[int, int] = {}
         self._turns: deque[tuple[int, Sequence[int]]] = deque()
-        """When, in ms since the epoch, ids came that may be here still; those of a turn rise."""
+        """(time of delivery in ms since the epoch, ids) of each turn with ids that may still be unsettled; the ids
+        rise."""
         self._noted = 0
-        """Ids in the turns."""
+        """How many ids are in the turns."""
         self._newest_ms = 0
         self._locks: dict[int, int] | None = None
-        """Since when each is locked, in ms since the epoch; None where none is. What has an outcome that is not durable
-        yet is here, and locked no more."""
+        """By id, since when the message is locked, in ms since the epoch; None without locks. A message whose outcome
+        is not durable yet is unsettled, but not locked any more."""
 
     def hold(self, ids: Sequence[int], sizes: Iterable[int], now_ms: int) -> None:
         """
-        These come, and are not here yet.
+        Add messages that are handed out.
 
         Args:
-            ids: Rising, and nobody's to change.
-            sizes: Of each.
-            now_ms: Not before any time that was given before.
+            ids: Rising. The caller must not change the list afterwards.
+            sizes: The content size of each.
+            now_ms: Not earlier than in any call before.
         """
         if self._by_id:
             self._by_id.update(zip(ids, sizes, strict=True))
@@ -80,7 +81,7 @@ class Unsettled(MutableMapping[int, int]):
             self._locks.update(dict.fromkeys(ids, now_ms))
 
     def _forget_gone(self) -> None:
-        """Turns are of what is here."""
+        """Remove from the turns the ids that are not unsettled any more."""
         turns, oldest = self._turns, next(iter(self))
         while not _has(turns[0][1], oldest):
             self._noted -= len(turns.popleft()[1])
@@ -104,7 +105,7 @@ class Unsettled(MutableMapping[int, int]):
 
     @property
     def oldest(self) -> tuple[int, int] | None:
-        """Which has been here longest, and when it came, in ms since the epoch; None where nothing is here."""
+        """The id that was handed out first, and when, in ms since the epoch; None without messages."""
         first = next(iter(self), None)
         if first is None:
             return None
@@ -112,11 +113,11 @@ class Unsettled(MutableMapping[int, int]):
 
     @property
     def are_locked(self) -> bool:
-        """Each is locked for a time."""
+        """Whether messages are locked for a time."""
         return self._locks is not None
 
     def lock(self, *, are_locked: bool) -> None:
-        """From now on each is locked, since it came; or none is."""
+        """Lock each message, since its delivery; or unlock all."""
         if not are_locked:
             self._locks = None
         elif self._locks is None:
@@ -124,7 +125,7 @@ class Unsettled(MutableMapping[int, int]):
             self._locks = dict(sorted(((i, came[i]) for i in self), key=itemgetter(1)))
 
     def renew(self, ids: Iterable[int], now_ms: int) -> None:
-        """The locks of those of these that have any begin anew."""
+        """Renew the locks of these messages. Messages without a lock are ignored."""
         locks = self._locks
         if locks is not None:
             self._newest_ms = now_ms
@@ -133,29 +134,29 @@ class Unsettled(MutableMapping[int, int]):
                     locks[i] = now_ms
 
     def unlock(self, ids: Iterable[int]) -> None:
-        """It is said what becomes of these: they stay until that is durable, however long it takes."""
+        """The consumer has sent outcomes for these. They stay unsettled, unlocked, until the outcomes are durable."""
         if self._locks is not None:
             for i in ids:
                 self._locks.pop(i, None)
 
     @property
     def oldest_lock_ms(self) -> int | None:
-        """Since when the lock is held that was taken, or renewed, first, in ms since the epoch; None without any."""
+        """The time of the oldest lock (taken or renewed), in ms since the epoch; None without locks."""
         return next(iter(self._locks.values()), None) if self._locks else None
 
     def locked_since(self, time_ms: int, limit: int) -> list[int]:
-        """Those with locks that were taken, or renewed, then or before, at most so many: the oldest first."""
+        """At most ``limit`` ids whose locks were taken or renewed at ``time_ms`` or before, the oldest first."""
         found = takewhile(lambda lock: lock[1] <= time_ms, self._locks.items() if self._locks else ())
         return [i for i, _ in islice(found, limit)]
 
-    # --- they go --------------------------------------------------------------------------------------------------
+    # --- messages go ----------------------------------------------------------------------------------------------
 
     def take(self, ids: list[int]) -> tuple[list[int], list[int]]:
         """
-        These go.
+        Remove messages.
 
         Returns:
-            Those of them that were here, and their sizes.
+            The ids that were unsettled, and their sizes.
         """
         count = len(ids)
         if self._ids:
@@ -175,7 +176,7 @@ class Unsettled(MutableMapping[int, int]):
         return ids, sizes
 
     def _mix(self) -> dict[int, int]:
-        """They are taken by id from now on, until all are gone."""
+        """Move all messages to the dictionary, until all are gone."""
         if self._ids:
             self._by_id = dict(zip(self._ids, self._sizes, strict=True))
             self._ids, self._sizes = [], []
@@ -199,7 +200,8 @@ class Unsettled(MutableMapping[int, int]):
         is_new = message_id not in self._mix()
         self._by_id[message_id] = size_bytes
         if is_new:
-            # It was here before, and its consumer had it since: it is not locked for longer than from the newest on.
+            # A transaction gives the message back, and the consumer has had it meanwhile: the lock counts from the
+            # newest time.
             self._came((message_id,), self._newest_ms)
 
     def __delitem__(self, message_id: int) -> None:
@@ -207,64 +209,68 @@ class Unsettled(MutableMapping[int, int]):
         self._gone((message_id,))
 
     def clear(self) -> None:
-        """Nothing is here any more."""
+        """Remove all messages."""
         gone = tuple(self)
         self._ids, self._sizes, self._by_id = [], [], {}
         self._gone(gone)
 
 
 def _has(ids: Sequence[int], message_id: int) -> bool:
-    """Whether this is one of rising ids."""
+    """Whether rising ids contain this one."""
     place = bisect_left(ids, message_id)
     return place < len(ids) and ids[place] == message_id
 
 
 Sizes: TypeAlias = "Sequence[int] | None"
-"""Of messages' contents, in bytes, where they are at hand."""
+"""Content sizes in bytes, if the caller has them."""
 
 E = TypeVar("E")
-"""What it is bound to: an endpoint."""
+"""What a flow is bound to: an endpoint."""
 
 
 @dataclass(slots=True, eq=False)
 class BoundFlow(Generic[E]):
     """
-    A consumer bound to an endpoint. ``demand`` is how many messages its link can take right now.
+    A consumer bound to an endpoint. ``demand`` is how many messages its link can take now.
 
-    One with a selector takes messages out of the middle: it has ``candidates``, ready ids it has not looked at yet.
+    A flow with a selector takes messages out of the middle of the queue. It has ``candidates``: ready ids that it has
+    not looked at yet.
     """
 
     endpoint: E
     link: Any
     epoch: int | None = None
-    """Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal one has it."""
+    """On an endpoint with exclusive=steal, a new consumer displaces a consumer of the same or a lower epoch."""
     matches: Callable[[Row], bool] | None = None
-    """``selector``, without what its consumer must not see again."""
+    """``selector``, without the messages in ``excluded``."""
     priority: int = 0
-    """It is given messages before those of a lower one, while it can take any."""
+    """A flow gets messages before flows of lower priority, as long as it has demand."""
     selector: Callable[[Row], bool] | None = field(init=False)
-    """What its consumer asked for."""
+    """The selector that the consumer asked for."""
     lock_timeout_ms: int | None = None
-    """How long what it has unsettled is locked, in ms, where it says that itself; None leaves it to its endpoint."""
+    """How long its unsettled messages are locked, in ms, if the consumer asked for it; None for the endpoint's
+    setting."""
     passes_over: bool = False
-    """What its selector does not match is not its endpoint's: the cursor passes that over."""
+    """The selector is the subscription's: messages that it does not match are not the endpoint's, and the cursor passes
+    them."""
     excluded: set[int] = field(default_factory=set)
     candidates: Candidates | None = None
     demand: int = 0
     is_stalled: bool = False
-    """Deliveries were taken back from it, and it has not said that it knows: it is given nothing more."""
+    """Deliveries were taken back after a lock timeout, and the consumer has not yet shown that it knows. It gets no
+    messages."""
     unsettled: Unsettled = field(default_factory=Unsettled)
-    """Of what was handed out and not settled."""
+    """The messages that were handed out and are not settled."""
 
     def __post_init__(self) -> None:
         self.selector = self.matches
 
     def exclude(self, ids: Iterable[int]) -> Callable[[Row], bool]:
         """
-        Messages that this consumer must not be given again.
+        Exclude messages that this consumer must not get again.
 
         Returns:
-            What it wants from now on.
+            The new condition for ``matches``.
         """
         excluded, selector = self.excluded, self.selector
         excluded.update(ids)
@@ -274,22 +280,22 @@ class BoundFlow(Generic[E]):
 
     def hold(self, ids: Sequence[int], rows: Sequence[Row], now_ms: int, sizes: Sizes = None) -> None:
         """
-        These are handed to it.
+        Hand messages to the flow.
 
         Args:
-            ids: Of ``rows``.
-            sizes: Theirs.
+            ids: The ids of ``rows``.
+            sizes: The content sizes of ``rows``.
         """
         self.unsettled.hold(ids, sizes_of(rows) if sizes is None else sizes, now_ms)
         self.demand -= len(rows)
 
     def wants(self, row: Row) -> bool:
-        """Its selector matches, if it has one."""
+        """Whether the flow takes the message: it has no selector, or the selector matches."""
         return self.matches is None or self.matches(row)
 
     @property
     def is_hungry(self) -> bool:
-        """It can take messages, and there may be some for it."""
+        """Whether the flow has demand, and there may be messages for it."""
         return self.demand > 0 and (self.candidates is None or bool(self.candidates))
 
 
@@ -297,17 +303,18 @@ def admit(
     name: str, settings: EndpointSettings, bound: Mapping[BoundFlow[E], None], flow: BoundFlow[E]
 ) -> BoundFlow[E] | None:
     """
-    Admit a consumer beside those that are bound, the active one of an exclusive endpoint first.
+    Admit a consumer in addition to the bound ones.
 
     Args:
-        name: The endpoint's, for refusals.
+        name: The endpoint's name, for refusals.
+        bound: The flows bound so far; on an exclusive endpoint the active one is first.
 
     Returns:
-        The consumer it displaces, if it takes the place of one.
+        The consumer that it displaces, if any.
 
     Raises:
-        Refused: RESOURCE_LOCKED, the endpoint has its one consumer; STOLEN, one with a higher epoch has it;
-            RESOURCE_LIMIT, it has as many as it takes.
+        Refused: RESOURCE_LOCKED, the endpoint has its one consumer; STOLEN, a consumer of a higher epoch has it;
+            RESOURCE_LIMIT, the endpoint has ``max_flows`` consumers.
     """
     displaced: BoundFlow[E] | None = None
     active = next(iter(bound), None)

@@ -1,14 +1,15 @@
 """
-The newest values of a last-value queue: for each key, which message of the log is its newest one.
+The values of a last-value queue: the newest message of the log for each key.
 
-The index is the store's, a row for each key; it follows the log a little behind. Here is what is to be written next,
-how far the index is, and what it comes to. Whoever follows the log gives what the queue's topics bring to ``take``, in
-the order of the log, and has ``change`` committed, one at a time. Invariant: the index is what the messages below
-``reached()`` make of it, durably; so the log keeps all messages from there on, and a reader who is given the values
-below a bound that was reached, and then the log from that bound on, has all, and none twice.
+The index is in the store, with a row for each key. It follows the log with a small delay. This module has the next
+changes of the index, its position, and its totals. A follower reads the log (``gateway.vpn.upkeep.last_values``): it
+passes the messages of the queue's topics to ``take``, in the order of the log, and commits each ``change`` before the
+next one. Invariant: the index durably covers all messages below ``reached()``, and the log keeps all messages from
+there on. So a reader that gets the values below such a bound, and then the log from the bound on, gets every value
+once.
 
-A key is the value of the queue's ``value_key`` as text, or the topic. In the store it is a digest, as long for a key of
-one character as for one of 64 KB.
+A key is the value of the queue's ``value_key`` as text, or the topic. The store has a digest of it, which has the same
+length for a key of one character as for a key of 64 KB.
 """
 
 from __future__ import annotations
@@ -27,57 +28,59 @@ from gateway.core.model import BARE, CONTENT, ID, TIME_MS, TOPIC, Row
 from gateway.core.replay.search import property_text
 
 MOST_KEYS: Final = 1_000_000
-"""Of a queue without ``quota_messages``, some 100 MB of the store: whoever may publish may make up keys."""
+"""The most keys of a queue without ``quota_messages``, some 100 MB of the store. A limit is needed because publishers
+can send any number of keys."""
 
 DIGEST_BYTES: Final = 32
-"""Nobody finds two keys with the same digest."""
+"""Long enough that no two keys can be found with the same digest."""
 
 SAVED_IDS: Final = 50_000
-"""Ids that a start looks at once more, at most, for values that are in the index already."""
+"""The most ids that a start reads again although their values are in the index already."""
 
 
 def digest_of(key: str) -> bytes:
-    """What the store knows a key by."""
+    """The digest of a key in the store."""
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
 def key_of(row: Row, value_key: str) -> str | None:
-    """A message's key; None where it has no such property, or one that is no text, number, or the like."""
+    """A message's key; None where it has no such property, or the property has no text form."""
     return property_text(MessageView(row[CONTENT], row[BARE]), value_key) if value_key else row[TOPIC]
 
 
 class LastValues:
-    """Of one last-value queue."""
+    """The values of one last-value queue."""
 
     def __init__(self, position: int, stored: StoredValues) -> None:
         """
         Args:
-            position: The index is what messages below this id make of it.
+            position: The index covers the messages below this id.
         """
         self.messages = stored.messages
-        """Keys that have a value."""
+        """How many keys have a value."""
         self.size_bytes = stored.size_bytes
-        """The content of the values."""
+        """The size of the values' content."""
         self.dropped = 0
-        """Values that gave way to newer ones of other keys, by the quota, since the start."""
+        """How many values were removed by the quota for values of other keys, since the start."""
         self.saved = position
-        """The index is known to be so far, after a crash, too."""
+        """The position of the index after a crash: it durably covers at least the messages below this id."""
         self.revision = 0
-        """Another number: who follows the log is to begin anew, from ``saved``."""
+        """A changed number tells the follower to begin again from ``saved``."""
         self.follows: Callable[[], int] | None = None
-        """Up to which id, exclusive, whoever follows the log has given what is there; None while nobody does."""
+        """Returns the id below which the follower has passed all messages to ``take``; None while there is no
+        follower."""
         self.is_held_up = False
-        """Whoever follows the log cannot read it: the log is not kept for that."""
+        """The follower cannot read the log. Then the log may be trimmed without it."""
         self._next_expiry_ms = stored.next_expiry_ms
         self._taken: dict[bytes, Value] = {}
         self._gone: list[int] = []
         self._first_taken: int | None = None
         self._writing: KeepValues | None = None
         self._is_older = False
-        """What is being written is of before the log was to be followed from another place on."""
+        """The change that is being committed is from before the last ``read_anew``."""
 
     def reached(self) -> int:
-        """The index is what messages below this id make of it, and durable."""
+        """The id below which the index durably covers all messages."""
         if self.follows is None:
             return self.saved
         is_writing = self._writing is not None and not self._is_older
@@ -86,11 +89,11 @@ class LastValues:
 
     @property
     def needed_from(self) -> int | None:
-        """The log is to keep what it has from this id on; None where it need not."""
+        """The log must keep its messages from this id on; None where it need not keep any."""
         return None if self.is_held_up else self.reached()
 
     def take(self, rows: Iterable[Row], settings: EndpointSettings) -> None:
-        """Messages of the queue's topics, rising, in the log; those that have no key are passed over."""
+        """Take logged messages of the queue's topics, in rising order. Messages without a key are ignored."""
         value_key, taken = settings.value_key, self._taken
         digests: dict[str, bytes] = {}
         for row in rows:
@@ -118,27 +121,27 @@ class LastValues:
             taken[digest] = Value(digest, row[ID], len(content), expires_ms)
 
     def remove(self, ids: Iterable[int]) -> None:
-        """Those of these messages that are values are none any more; their keys are gone until they come again."""
+        """These messages stop being values. Their keys have no value until a new message comes."""
         self._gone += ids
 
     @property
     def waiting(self) -> int:
-        """Values that were taken and are not being written yet."""
+        """How many values were taken and are not being committed yet."""
         return len(self._taken)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is to be written, or being written."""
+        """Whether there is no change to commit, and none being committed."""
         return not (self._taken or self._gone or self._writing)
 
     def change(self, cursor: int, settings: EndpointSettings, now_ms: int) -> KeepValues | None:
         """
-        What is to be written now; None where nothing is, or while something is being written. Once it is committed, or
-        not, tell ``written``.
+        The next change to commit; None without changes, or while one is being committed. The caller calls ``written``
+        after the commit.
 
         Args:
-            cursor: The endpoint's, by which the store knows the index.
-            now_ms: Values whose time has come go.
+            cursor: The number of the endpoint's cursor, which identifies the index in the store.
+            now_ms: Values that have expired by now are removed.
         """
         if self._writing is not None:
             return None
@@ -163,9 +166,9 @@ class LastValues:
         return self._writing
 
     def written(self, effect: KeepValues, *, is_committed: bool) -> None:
-        """It is durable, or is to be tried again."""
+        """The change is durable, or is to be tried again."""
         if effect is not self._writing:
-            return  # All was dropped meanwhile.
+            return  # the queue was emptied meanwhile
         self._writing, is_older, self._is_older = None, self._is_older, False
         if not is_committed:
             self._taken = {**{value.key: value for value in effect.values}, **self._taken}
@@ -181,15 +184,15 @@ class LastValues:
 
     def read_anew(self, cursor: int, position: int) -> KeepValues:
         """
-        The log is to be followed from another place on: other topics are the queue's. What is in the index stays,
-        where nothing newer comes.
+        The queue's topics have changed: the follower is to read the log again from ``position``. A value in the index
+        stays until a newer message of its key comes.
         """
         self._is_older = self._writing is not None
         self._begin_anew(position)
         return KeepValues(cursor, (), (), position, position, 0, maxsize, 0, self.messages, self.size_bytes)
 
     def reset(self, position: int) -> None:
-        """All values are dropped: it goes on, without any, from a place on."""
+        """Drop all values; the index continues empty from ``position``."""
         self.messages = self.size_bytes = 0
         self._next_expiry_ms = None
         self._gone = []

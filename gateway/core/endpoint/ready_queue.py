@@ -1,20 +1,20 @@
 """
-The ready queues of an endpoint: its ready messages, in order, of which only a window is in memory.
+The ready queues of an endpoint: the ids of its ready messages, in order. Only a window of them is in memory.
 
-What lies in a ready queue is, in order: messages given back by a consumer (``given_back``), then ``oldest``, the oldest
-ready ids known here, then what only the store knows, then ``newest``, the newest committed ids. Only a window of ids is
-in memory, however deep the queue is; the rest is paged in from the store, by the endpoint's routes, as the oldest are
-consumed. What a replay puts here is in ``oldest`` as well, but in no page: it came out of the log.
+A ready queue has, in order: ``given_back``, the messages that consumers returned; ``oldest``, the oldest ready ids in
+memory; the ids that only the store has; and ``newest``, the newest committed ids. However deep the queue is, the memory
+it takes is bounded: as the oldest are consumed, the endpoint's routes are read from the store, page by page. Messages
+of a replay are also in ``oldest``, but in no page: they came from the log.
 
 Invariants: a committed message that no flow holds is in exactly one of ``given_back``, ``oldest``, ``newest``, or the
-store behind ``read_up_to``; ids leave in rising order but for those given back, which keep their place. What came by
-routes and is, or was, in ``oldest`` is open at the cursor until it is settled.
+store after ``read_up_to``. Ids leave in rising order, except for returned ones, which keep their place. A routed
+message that is or was in ``oldest`` is in the cursor's ``open`` until it is settled.
 
-An ordinary endpoint has one ready queue; one that delivers by priority has one for each, and the highest that has
-something goes first (``PriorityReadyQueues``). Messages of one priority keep the order of publishing, their window and
-their paging; a message names a route that has its priority, and pages go by routes. What is handed out comes from one
-queue at a time, in rising ids. A queue is passed over only when nothing of it is left in the store either: while a page
-of it is on its way, lower ones wait.
+An ordinary endpoint has one ready queue. An endpoint that delivers by priority has one for each priority, and the
+highest queue with messages goes first (``PriorityReadyQueues``). Each of these queues has its own window and its own
+pages, and keeps the order of publishing: a message names a route of its priority, and pages are read by route. Messages
+are handed out from one queue at a time, in rising ids. Lower queues wait until a higher queue has no messages in the
+store either, so also while a page of it is being read.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from gateway.core.endpoint.cursor import Cursor
 from gateway.core.model import WHOLE
 
 SELECTOR_WINDOW = 100_000
-"""Ready ids kept in memory in search of what a selector wants: about 10 MB. What lies deeper is seen once others have
-taken what is in front of it."""
+"""The most ready ids in memory while a selector searches: about 10 MB. A selector sees deeper messages only after other
+consumers have taken those in front of them."""
 
 ASLEEP_WINDOW = 256
-"""Ready ids that stay in memory of an endpoint that nobody consumes from."""
+"""How many ready ids stay in memory for an endpoint without consumers."""
 
 SHORT_RANGE = 4_096
-"""Ids of a range that pages read across rather than leave out: the messages in it are few."""
+"""A range of settled ids shorter than this is read as part of a page rather than left out: it has few messages."""
 
 SLACK = 256
-"""Ids among the oldest that are gone, whatever else is there: below this nobody clears them away."""
+"""So many taken ids may stay in ``oldest`` before they are removed."""
 
 
 class Candidates:
-    """Ready ids that a flow with a selector has not looked at yet, queue by queue in the order of their turns."""
+    """Ready ids that a flow with a selector has not looked at yet, by queue, in the order of the queues' turns."""
 
     __slots__ = ("_queues", "searches", "turn")
 
     def __init__(self, queues: Sequence[ReadyQueue]) -> None:
-        """The flow is to look at everything that is ready, and at what becomes so."""
+        """The flow is to look at all ready messages, and at those that become ready."""
         self._queues = queues
         self.searches = [queue.open_search() for queue in queues]
         self.turn = 0
-        """Which of the queues those are of that were given last."""
+        """The place of the queue that the last returned ids came from."""
 
     def __bool__(self) -> bool:
         for queue, search in zip(self._queues, self.searches, strict=True):
@@ -67,8 +67,8 @@ class Candidates:
 
     def take(self, limit: int) -> list[int]:
         """
-        The next ids that are still ready, at most ``limit``: of one priority, rising. None while more of a higher
-        priority is to be read first.
+        The next ids that are still ready, at most ``limit``: of one priority, rising. Empty while messages of a higher
+        priority are to be read first.
         """
         for turn, (queue, search) in enumerate(zip(self._queues, self.searches, strict=True)):
             self.turn, selectable = turn, queue.selectable
@@ -85,20 +85,20 @@ class Candidates:
 
     @property
     def left(self) -> int:
-        """How many ids of the queue that those are of that were given last are to be looked at, at most."""
+        """How many ids of the last taken queue are to be looked at, at most."""
         return len(self.searches[self.turn])
 
     def close(self) -> None:
-        """The flow is gone, or looks anew."""
+        """The flow is unbound, or begins a new search."""
         for queue, search in zip(self._queues, self.searches, strict=True):
             queue.close_search(search)
 
     def put_back(self, ids: Sequence[int]) -> None:
-        """Of the ids that were given last, these are to be looked at again."""
+        """These of the last taken ids are to be looked at again."""
         self.searches[self.turn].extendleft(reversed(ids))
 
     def offer(self, turn: int, ids: Iterable[int]) -> None:
-        """These of one of the queues were given, and are to be looked at again if they are still ready."""
+        """These taken ids of one queue are to be looked at again, if they are still ready."""
         selectable = self._queues[turn].selectable
         assert selectable is not None
         _merge(self.searches[turn], sorted(i for i in ids if i in selectable))
@@ -109,20 +109,20 @@ class ReadyQueue:
     window: int
     cursor: Cursor
     stored_up_to: int = 0
-    """The newest committed id that only the store knows; nothing is out there when ``read_up_to`` has reached it."""
+    """The newest id that only the store has. If ``read_up_to`` has reached it, the store has no more."""
     read_up_to: int = -1
-    """Every committed message up to this id is, or was, in memory."""
+    """Every committed message up to this id is or was in memory."""
     part: int = WHOLE
-    """The part of the endpoint's cursor that its messages are in: their priority, where the endpoint looks at it."""
+    """The part of the endpoint's cursor: the messages' priority, if the endpoint delivers by priority."""
     oldest: list[int] = field(default_factory=list)
     newest: deque[int] = field(default_factory=deque)
     given_back: list[int] = field(default_factory=list)
     selectable: set[int] | None = None
-    """The ready ids in memory, while a flow with a selector is bound: others in ``oldest`` are gone."""
+    """The ready ids in memory, while a flow with a selector is bound. Other ids in ``oldest`` are taken already."""
     searches: list[deque[int]] = field(default_factory=list)
-    """What each flow with a selector has yet to look at, rising."""
+    """For each flow with a selector, the ids that it has yet to look at, rising."""
     held_at: int = sys.maxsize
-    """What is ready from this id on is not to be given out: it waits for a message before it."""
+    """Ready messages from this id on are not handed out: they wait for an earlier message (strict order)."""
 
     def __post_init__(self) -> None:
         if self.read_up_to < 0:
@@ -131,39 +131,39 @@ class ReadyQueue:
     # --- messages come --------------------------------------------------------------------------------------
 
     def note_priorities(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
-        """Nobody looks at priorities here."""
+        """Does nothing: a single queue has no priorities."""
 
     @property
     def queues(self) -> Sequence[ReadyQueue]:
-        """Those that a flow with a selector looks at."""
+        """The queues that a flow with a selector looks at."""
         return (self,)
 
     @property
     def has_more(self) -> bool:
-        """Older messages than ``newest`` wait in the store."""
+        """Whether the store has messages that are older than ``newest`` and not read."""
         return self.read_up_to < self.stored_up_to
 
     @property
     def is_held_up(self) -> bool:
-        """What is behind it waits, too."""
+        """Whether messages wait for an earlier one; lower queues then wait, too."""
         return self.held_at != sys.maxsize
 
     @property
     def _known_up_to(self) -> int:
-        """What is behind messages that only the store has waits for these: of those given back, it is references."""
+        """Returned messages above this id have references, and wait until the store's messages before them are read."""
         return self.read_up_to if self.has_more or self.newest else sys.maxsize
 
     @property
     def ready(self) -> int:
-        """How many ids are ready to be peeked at, about."""
+        """About how many ids are ready in memory."""
         return len(self.oldest) + len(self.given_back)
 
     def has_enough(self, ready: int) -> bool:
-        """Whether it is of no use to put more here while so many are ready: nobody chooses among them."""
+        """Whether a replay need not put more here: this many are ready, and no selector chooses among them."""
         return len(self.oldest) >= ready and self.selectable is None
 
     def add_committed(self, ids: Sequence[int]) -> None:
-        """Messages of these ids (rising, newer than all before), which came by routes, are durable."""
+        """Add durable messages that came by routes (rising ids, newer than all before)."""
         if self.read_up_to >= self.stored_up_to and not self.newest and self._fits(len(ids), self.window):
             self.cursor.load(ids)
             self._append(ids)
@@ -173,62 +173,59 @@ class ReadyQueue:
         newest.extend(ids)
         excess = len(newest) - self.window
         if excess > 0:
-            # The store has them: they come back by pages.
+            # The store has them: pages will bring them back.
             for _ in range(excess - 1):
                 newest.popleft()
             self.stored_up_to = newest.popleft()
 
     def add_put(self, ids: Sequence[int], routed: Sequence[int]) -> None:
         """
-        A replay has put these here (rising, behind all that is ready).
+        Add messages of a replay (rising ids, after all that are ready).
 
         Args:
-            routed: Those of them that came by routes: the log had not taken them.
+            routed: Those that came by routes, because the log did not take them.
         """
         if routed:
             self.cursor.load(routed)
         self._append(ids)
 
     def stored(self, newest_id: int) -> None:
-        """The store has messages up to this id that nobody was told of."""
+        """The store has messages up to this id that were not added here."""
         if newest_id > (self.newest[-1] if self.newest else self.read_up_to):
-            # They come behind the newest: these come back with them, by pages.
+            # They come after ``newest``, so pages will bring back both.
             self.newest.clear()
             self.stored_up_to = max(self.stored_up_to, newest_id)
 
     def read_from(self, position: int, newest_id: int) -> None:
-        """What came by routes is ready from ``position`` on: everything before was put here, or is not wanted."""
+        """Routed messages are ready from ``position`` on. A replay has put those before it, or they are not wanted."""
         self.read_up_to = max(self.read_up_to, position - 1)
         self.stored(newest_id)
 
     def next_page(self, end: int) -> tuple[int, int]:
-        """Which ids to read from the store: above the first, below the second; no long ranges of settled ones."""
+        """Which ids to read from the store: above the first, below the second. Long settled ranges are left out."""
         after = self.cursor.next_open(self.read_up_to + 1) - 1
         until = self.cursor.next_range(after, SHORT_RANGE)
         return after, max(min(end, end if until is None else until), after + 1)
 
     def queue_to_read(self, page_rows: int, searching: Sequence[Candidates]) -> ReadyQueue | None:
         """
-        The queue to be read from the store: its oldest ids in memory run low while older messages wait in the store,
-        if there is one.
+        The queue to read from the store, or None: its ids in memory run low while the store has more.
 
         Args:
-            searching: Of the flows with selectors that can take messages.
+            searching: The candidates of flows with a selector and with demand.
         """
         if self.read_up_to >= self.stored_up_to:
             return None
         if self.selectable is None:
             return self if len(self.oldest) < page_rows else None
-        # What no selector wants stays among the oldest: look past it, within reason.
+        # Messages that no selector wants stay in ``oldest``: look past them, up to ``SELECTOR_WINDOW``.
         is_searching = not all(searching)
         return self if len(self.selectable) < (SELECTOR_WINDOW if is_searching else page_rows) else None
 
     def add_page(self, ids: Sequence[int], position: int) -> None:
-        """
-        Messages read from the store, rising: all those after ``read_up_to`` below ``position``.
-        """
+        """Add messages read from the store, rising: all from after ``read_up_to`` to below ``position``."""
         cursor, stored_up_to = self.cursor, self.stored_up_to
-        # What is newer than ``stored_up_to`` is in memory, or we will be told of it: the store may be ahead of us.
+        # Messages after ``stored_up_to`` are in memory, or will be added: the store may be ahead of this queue.
         if ids and (ids[-1] > stored_up_to or cursor.has_done_after(ids[0])):
             is_done = cursor.is_done
             ids = [i for i in ids if i <= stored_up_to and not is_done(i)]
@@ -236,7 +233,7 @@ class ReadyQueue:
         self._join()
 
     def _join(self) -> None:
-        """Once all older messages are in memory, the newest are simply the end of ``oldest``."""
+        """Once all older messages are in memory, append ``newest`` to ``oldest``."""
         if (
             self.read_up_to >= self.stored_up_to
             and self.newest
@@ -247,7 +244,7 @@ class ReadyQueue:
             self._read(ids, ids[-1])
 
     def _read(self, ids: Sequence[int], up_to: int) -> None:
-        """The next messages that came by routes, all up to an id: what waited for them is ready with them."""
+        """Add the next routed messages, up to an id. References that waited for them become ready, too."""
         before = self.read_up_to
         self.read_up_to = max(before, up_to)
         self.cursor.load(ids)
@@ -258,7 +255,7 @@ class ReadyQueue:
             self._offer(sorted({*ids, *waited}) if waited else ids)
 
     def _fits(self, count: int, window: int) -> bool:
-        """Flows with a selector look at nothing else: what none of them wants must not keep the newest out."""
+        """Flows with a selector only see ``oldest``: messages that none of them wants must not keep ``newest`` out."""
         most = window if self.selectable is None else max(window, SELECTOR_WINDOW)
         return len(self.oldest) + count <= most
 
@@ -268,14 +265,14 @@ class ReadyQueue:
             self._offer(ids)
 
     def _offer(self, ids: Sequence[int]) -> None:
-        """Ids that became ready: flows with a selector have yet to look at them."""
+        """Add ids that became ready to the searches of flows with a selector."""
         assert self.selectable is not None
         self.selectable.update(ids)
         for search in self.searches:
             search.extend(ids)
 
     def give_back(self, ids: Iterable[int]) -> None:
-        """Messages handed out that come back ready; each keeps its place in the order."""
+        """Make handed-out messages ready again; each keeps its place in the order."""
         back = list(ids)
         self.given_back += back
         self.given_back.sort()
@@ -287,7 +284,7 @@ class ReadyQueue:
                 _merge(search, back)
 
     def of(self, part: int) -> ReadyQueue:
-        """The one there is."""
+        """This queue: there is only one."""
         return self
 
     def forget_all(self, parts: Mapping[int, Cursor]) -> None:
@@ -295,7 +292,7 @@ class ReadyQueue:
         self.forget(parts[WHOLE])
 
     def forget(self, cursor: Cursor) -> None:
-        """Nothing of what was here is any more; another cursor begins."""
+        """Forget all messages; a new cursor begins."""
         self.cursor = cursor
         self.read_up_to = self.stored_up_to = cursor.floor
         self.oldest.clear()
@@ -308,7 +305,7 @@ class ReadyQueue:
             search.clear()
 
     def drop(self, ids: Collection[int]) -> None:
-        """These are not here any more, if they were ready."""
+        """Remove these messages if they are ready."""
         gone = set(ids)
         self.oldest = [i for i in self.oldest if i not in gone]
         self.given_back = [i for i in self.given_back if i not in gone]
@@ -317,17 +314,17 @@ class ReadyQueue:
 
     def fall_asleep(self, put: Collection[int]) -> None:
         """
-        Nobody consumes: most of what is ready need not be in memory.
+        The endpoint has no consumers: keep only ``ASLEEP_WINDOW`` ready ids in memory.
 
         Args:
-            put: Ids that did not come by routes: the store would not give them by pages.
+            put: Ids that did not come by routes: no page would bring them back.
         """
         in_memory = len(self.oldest) + len(self.given_back)
         routed = (
             in_memory - sum(1 for i in (*self.oldest, *self.given_back) if i in put) if put else in_memory
         )
         if routed != len(self.cursor.open):
-            return  # A transaction, or a dead letter, has some of them.
+            return  # a transaction, or a move to the dead message queue, has some of them
         if self.newest:
             self.stored_up_to = max(self.stored_up_to, self.newest[-1])
             self.newest.clear()
@@ -345,7 +342,7 @@ class ReadyQueue:
     # --- messages go ----------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
-        """The next ready ids in order, at most ``limit``. Returned ones come on their own, when it is their turn."""
+        """At most ``limit`` next ready ids in order: without selectors, all of ``given_back`` or all of ``oldest``."""
         ids = self._peek(limit)
         if ids and ids[-1] >= self.held_at:
             del ids[bisect_left(ids, self.held_at) :]
@@ -360,7 +357,7 @@ class ReadyQueue:
             if not self.oldest:
                 known = bisect_right(self.given_back, self._known_up_to)
                 return self.given_back[: min(known, limit)]
-            # A message that was given back may belong behind others that were never handed out (two consumers).
+            # A returned message may belong after messages that were never handed out (with two consumers).
             before = bisect_left(self.given_back, self.oldest[0])
             if before:
                 return self.given_back[: min(before, limit)]
@@ -373,12 +370,12 @@ class ReadyQueue:
             self._join()
         selectable = self.selectable
         assert selectable is not None
-        # One that was taken out of the middle and came back is in both, and no more than once among the ready.
+        # A message that was taken out of the middle and returned is in both lists, but is ready only once.
         ready = (i for i, _ in groupby(heapq.merge(self.given_back, self.oldest)))
         return list(islice((i for i in ready if i in selectable), limit))
 
     def hand_out(self, ids: Sequence[int]) -> None:
-        """Messages are handed to a flow: the next ones, as ``peek`` named them, or selected."""
+        """Remove messages that are handed to a flow: the next ones, as ``peek`` returned them, or selected ones."""
         if self.selectable is not None:
             self._hand_out_selectable(ids)
         elif self.given_back and self.given_back[0] == ids[0]:
@@ -399,11 +396,11 @@ class ReadyQueue:
             self.oldest = [i for i in oldest if i in selectable]
 
     def by_part(self, ids: list[int]) -> dict[int, list[int]]:
-        """Rising ids of messages that flows hold, by the part of the cursor that they are in."""
+        """Sort rising ids of messages that flows hold by the part of the cursor."""
         return {WHOLE: ids}
 
     def settled(self, ids: Iterable[int]) -> None:
-        """Nothing is known here of what flows hold."""
+        """Does nothing: a single queue keeps no record of messages that flows hold."""
 
     # --- selectors --------------------------------------------------------------------------------------------
 
@@ -417,11 +414,11 @@ class ReadyQueue:
         return search
 
     def close_search(self, search: deque[int]) -> None:
-        # By identity: one deque may hold what another does.
+        # Compare by identity: two searches may have equal ids.
         self.searches = [other for other in self.searches if other is not search]
 
     def stop_searching(self) -> None:
-        """No flow with a selector is left: ``oldest`` is what it says again."""
+        """If no flow with a selector is left, ``oldest`` again has only ready ids."""
         selectable = self.selectable
         if selectable is not None and not self.searches:
             selectable.difference_update(self.given_back)
@@ -430,7 +427,7 @@ class ReadyQueue:
 
 
 def _merge(search: deque[int], back: Sequence[int]) -> None:
-    """Rising ids into others. Mostly what comes back is older than all that was not looked at."""
+    """Merge rising ids into a search. Returned messages are mostly older than all ids in it."""
     if not back:
         return
     if not search or back[0] > search[-1]:
@@ -449,26 +446,26 @@ class PriorityReadyQueues:
     def __init__(self, window: int, parts: Mapping[int, Cursor]) -> None:
         """
         Args:
-            window: Ids of each priority kept in memory.
+            window: How many ids of each priority are kept in memory.
             parts: The endpoint's cursor, by priority.
         """
         self._by_priority = [
             ReadyQueue(window, parts[priority], part=priority) for priority in range(LOWEST, HIGHEST + 1)
         ]
         self.queues = self._by_priority[::-1]
-        """In the order of their turns."""
+        """The queues by falling priority."""
         self._noted: dict[int, int] = {}
 
     # --- as one queue ------------------------------------------------------------------------------------------
 
     @property
     def has_more(self) -> bool:
-        """Messages wait in the store."""
+        """Whether the store has messages that are not read."""
         return any(queue.has_more for queue in self.queues)
 
     @property
     def ready(self) -> int:
-        """How many ids are ready to be peeked at, about."""
+        """About how many ids are ready in memory, of the first queue that has any."""
         return next((queue.ready for queue in self.queues if queue.ready), 0)
 
     @property
@@ -480,31 +477,31 @@ class PriorityReadyQueues:
     # --- messages come -----------------------------------------------------------------------------------------
 
     def note_priorities(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
-        """The priorities of messages that are to be added."""
+        """Remember the priorities of messages that are about to be added."""
         self._noted.update(zip(ids, priorities, strict=True))
 
     def has_enough(self, _ready: int) -> bool:
-        """Whether more is of no use: what comes may be of a higher priority than all there is."""
+        """Always False: the next messages may have a higher priority than all ready ones."""
         return False
 
     def add_committed(self, ids: Sequence[int]) -> None:
-        """Messages of these ids (rising, newer than all before, noted) are durable."""
+        """Add durable messages (rising ids, newer than all before; their priorities are noted)."""
         for priority, those in self._sorted(ids):
             self._by_priority[priority].add_committed(those)
 
     def give_back(self, ids: Iterable[int]) -> None:
-        """Messages handed out that come back ready; each keeps its place among those of its priority."""
+        """Make handed-out messages ready again; each keeps its place within its priority."""
         for priority, those in self._sorted(ids):
             self._by_priority[priority].give_back(those)
 
     def add_put(self, ids: Sequence[int], routed: Sequence[int]) -> None:
-        """A replay has put these here (rising, noted); see ``ReadyQueue.add_put``."""
+        """Add messages of a replay (rising; their priorities are noted); see ``ReadyQueue.add_put``."""
         among = set(routed)
         for priority, those in self._sorted(ids):
             self._by_priority[priority].add_put(those, [i for i in those if i in among])
 
     def _sorted(self, ids: Iterable[int]) -> Iterable[tuple[int, list[int]]]:
-        """Noted ids by priority; they go into their queues."""
+        """Take ids out of the noted ones, by priority."""
         found: dict[int, list[int]] = {}
         for i in ids:
             found.setdefault(self._noted.pop(i), []).append(i)
@@ -512,8 +509,9 @@ class PriorityReadyQueues:
 
     def queue_to_read(self, page_rows: int, searching: Sequence[Candidates]) -> ReadyQueue | None:
         """
-        The queue to be read from the store now: the highest that is not at its end, when its oldest ids run low. A flow
-        with a selector may have looked at all that is known of it: then, within reason, more is read, or the next is.
+        The queue to read from the store: the highest with messages in the store, when its ids in memory run low. If a
+        flow with a selector has looked at all of these ids, more is read up to ``SELECTOR_WINDOW``, and then the next
+        queue.
         """
         for turn, queue in enumerate(self.queues):
             is_searching = any(not any(candidates.searches[: turn + 1]) for candidates in searching)
@@ -528,20 +526,20 @@ class PriorityReadyQueues:
         return self._by_priority[part]
 
     def forget_all(self, parts: Mapping[int, Cursor]) -> None:
-        """Nothing of what was here is any more; another cursor begins."""
+        """Forget all messages; a new cursor begins."""
         self._noted.clear()
         for priority, cursor in parts.items():
             self._by_priority[priority].forget(cursor)
 
     def drop(self, ids: Collection[int]) -> None:
-        """These are not here any more, whether they were ready or with flows."""
+        """Remove these messages, whether they are ready or with flows."""
         for queue in self.queues:
             queue.drop(ids)
         for i in ids:
             self._noted.pop(i, None)
 
     def fall_asleep(self, put: Collection[int]) -> None:
-        """Nobody consumes: most of what is ready need not be in memory."""
+        """See ``ReadyQueue.fall_asleep``."""
         for queue in self.queues:
             queue.fall_asleep(put)
 
@@ -556,15 +554,15 @@ class PriorityReadyQueues:
         return []
 
     def hand_out(self, ids: Sequence[int]) -> None:
-        """Messages of one priority are handed to a flow: the next ones, as ``peek`` named them, or selected."""
+        """Remove messages of one priority that are handed to a flow: the next ones of ``peek``, or selected ones."""
         queue = next(queue for queue in self.queues if _holds(queue, ids[0]))
         queue.hand_out(ids)
         self._noted.update(zip(ids, repeat(queue.part), strict=False))
 
     def by_part(self, ids: list[int]) -> dict[int, list[int]]:
         """
-        Rising ids of messages that flows hold, or transactions, by the part of the cursor that they are in. What was
-        dropped meanwhile is in none.
+        Sort rising ids of messages that flows or transactions hold by the part of the cursor. Messages that were
+        dropped meanwhile are left out.
         """
         found: dict[int, list[int]] = {}
         for i in ids:
@@ -574,20 +572,20 @@ class PriorityReadyQueues:
         return found
 
     def settled(self, ids: Iterable[int]) -> None:
-        """Messages that a flow held are gone for good."""
+        """Forget settled messages."""
         for i in ids:
             self._noted.pop(i, None)
 
     # --- selectors ---------------------------------------------------------------------------------------------
 
     def stop_searching(self) -> None:
-        """No flow with a selector is left, perhaps."""
+        """See ``ReadyQueue.stop_searching``."""
         for queue in self.queues:
             queue.stop_searching()
 
 
 def _holds(queue: ReadyQueue, message: int) -> bool:
-    """Whether a message that is to be taken is one of the queue's."""
+    """Whether a message that is to be handed out is in this queue."""
     if queue.selectable is not None:
         return message in queue.selectable
     oldest, given_back = queue.oldest, queue.given_back

@@ -1,10 +1,10 @@
 """
-Delayed retry: how long a message that its consumer gave back waits before it is delivered again, and what of its
-endpoint waits for it meanwhile.
+Delayed retry: how long a message that its consumer returned waits before redelivery, and which messages of its endpoint
+wait for it meanwhile.
 
-A message waits as one that is published with a delivery time does (``gateway.vpn.upkeep.delayed``): in the store alone,
-in any number. Only where an endpoint keeps strict order are ids of what waits in memory (``HeldUp``). They are few:
-while one waits, nothing behind it is given out that could come to wait, too.
+Such a message waits like a message that is published with a delivery time (``gateway.vpn.upkeep.delayed``): only in the
+store, in any number. If an endpoint keeps strict order, the ids of its waiting messages are also in memory
+(``HeldUp``). They are few: while a message waits, no later message is delivered, so none of those can be returned.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from gateway.core.endpoint.ready_queue import PriorityReadyQueues, ReadyQueue
 from gateway.core.endpoint.settings import EndpointSettings
 
 LATEST_MS: Final = 1 << 53
-"""No message waits for a later time, in ms since the epoch: some 285,000 years."""
+"""The latest time that a message waits for, in ms since the epoch: some 285,000 years."""
 
 MOST_DOUBLINGS: Final = 64
-"""Of the delay: with more, the sum is beyond ``LATEST_MS`` anyhow."""
+"""How often the delay is multiplied at most: with more, the time is beyond ``LATEST_MS`` in any case."""
 
 MOST_HELD_UP: Final = 10_000
-"""Messages for which an endpoint that keeps strict order waits; as long as there are so many it gives out none."""
+"""The most waiting messages of an endpoint with strict order. While it has so many, it delivers none."""
 
 
 def retry_time(
     settings: EndpointSettings, *, failed: bool, attempts: int, now_ms: int, asked_ms: int = 0
 ) -> int | None:
     """
-    When a message that its consumer gave back is to be delivered again, in ms since the epoch; None for at once.
+    When a returned message is to be delivered again, in ms since the epoch; None for immediately.
 
     Args:
-        failed: Its delivery failed.
-        attempts: How often it has, this one included.
-        asked_ms: The time that the consumer asks for; one that has passed says nothing, and 0 is none. It goes before
-            what the settings say (RabbitMQ 4.3, "Delayed Retry", "Explicit Delivery Time").
+        failed: Whether its delivery failed.
+        attempts: How many deliveries have failed, this one included.
+        asked_ms: The time that the consumer asks for; 0 for none. A time in the past is ignored. It takes precedence
+            over the settings (RabbitMQ 4.3, "Delayed Retry", "Explicit Delivery Time").
     """
     if asked_ms > now_ms:
         return min(asked_ms, LATEST_MS)
@@ -50,24 +50,24 @@ def retry_time(
 
 
 class HeldUp:
-    """The messages that wait to be tried again, and before which nothing behind them is to be given out."""
+    """Messages that wait for redelivery, and that must be delivered before all later messages."""
 
     __slots__ = ("_parts",)
 
     def __init__(self) -> None:
         self._parts: dict[int, int] = {}
-        """Of the endpoint's cursor, by id."""
+        """The part of the endpoint's cursor, by message id."""
 
     def __len__(self) -> int:
         return len(self._parts)
 
     def add(self, ready: ReadyQueue | PriorityReadyQueues, by_part: Mapping[int, Collection[int]]) -> None:
         """
-        These wait from now on.
+        These messages wait from now on.
 
         Args:
             ready: The endpoint's ready messages.
-            by_part: Their ids, by part of its cursor.
+            by_part: Their ids, by part of the endpoint's cursor.
         """
         for part, ids in by_part.items():
             self._parts.update(dict.fromkeys(ids, part))
@@ -78,7 +78,7 @@ class HeldUp:
                 queue.held_at = 0
 
     def remove(self, ready: ReadyQueue | PriorityReadyQueues, ids: Iterable[int]) -> None:
-        """These wait no longer, if they did."""
+        """These messages do not wait any more. Ids that did not wait are ignored."""
         if not self._parts:
             return
         for i in ids:
@@ -91,5 +91,5 @@ class HeldUp:
             queue.held_at = 0 if is_full else firsts.get(queue.part, sys.maxsize)
 
     def clear(self, ready: ReadyQueue | PriorityReadyQueues) -> None:
-        """None of them is here any more."""
+        """Forget all of them."""
         self.remove(ready, list(self._parts))

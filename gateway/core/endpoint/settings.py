@@ -1,11 +1,10 @@
 """
-The definition of an endpoint: its kind, who may consume from it at once, its settings, its topics, and where its dead
-messages go.
+The definition of an endpoint: its kind, its exclusivity, its settings, its topics, and where its dead messages go.
 
-``EndpointSettings`` is the one place that defines a setting: its name, type, unit, default, meaning and reason. From it
-derive what is kept in the store, the configuration's ``[vpn.NAME.queue.NAME]`` (gateway/config/vpn.py), the
-attributes of administration (gateway/admin/semp/endpoints.py), what a reload may change, and the documents. A
-vocabulary has a table of its own only for what it spells otherwise, by the names of the settings here.
+``EndpointSettings`` is the one place that defines a setting: its name, type, unit, default, meaning and reason. These
+derive from it: the stored definition, the configuration's ``[vpn.NAME.queue.NAME]`` (gateway/config/vpn.py), the
+attributes of administration (gateway/admin/semp/endpoints.py), what a reload may change, and the documents. Each of
+these vocabularies has its own table only for the settings that it spells in another way.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from amqp_ext.addresses.address import queue_topic
 from amqp_ext.topics import TopicFilter, TopicPattern
 
 MOST_PARTITIONS: Final = 1_000
-"""Of an endpoint: more than it will have consumers, and little to keep."""
+"""The most partitions of an endpoint: more than it will have consumers, and cheap to keep."""
 
 MOST_IDS: Final = 4_000_000
-"""Messages that all windows of a Message VPN may have together (``gateway.core.dedup``): some 90 bytes of memory each,
-20 of the disk."""
+"""The most ids in all deduplication windows of a Message VPN together (``gateway.core.dedup``): some 90 bytes of memory
+and 20 bytes of disk for each."""
 
 
 class EndpointKind(enum.Enum):
     """
-    Messages are put on queues and topic endpoints. A stream is a named view of the log, and a last-value queue one that
-    begins with the newest message of each key: none is put there.
+    Messages are put on queues and topic endpoints. A stream is a named view of the log. A last-value queue is a view
+    that begins with the newest message of each key. No message is put on a view.
     """
 
     QUEUE = "queue"
@@ -41,16 +40,16 @@ class EndpointKind(enum.Enum):
 
     @property
     def is_view(self) -> bool:
-        """It shows the log: its readers take nothing away."""
+        """Whether the endpoint shows the log: its readers remove no messages."""
         return self in (EndpointKind.STREAM, EndpointKind.LAST_VALUE)
 
 
 class LaterSetting(ValueError):
-    """What a store keeps of an endpoint has a setting, or the value of one, that this version does not know."""
+    """A stored definition has a setting, or a value of a setting, that this version does not know."""
 
 
 class Exclusivity(enum.Enum):
-    """Who may consume: anyone in turns (NONE), or one flow, the others waiting, refused, or taking over."""
+    """Who may consume: all flows in turns (NONE), or one. A further flow waits, is refused, or takes over (STEAL)."""
 
     NONE = "none"
     WAIT = "wait"
@@ -60,8 +59,8 @@ class Exclusivity(enum.Enum):
 
 class RetryType(enum.Enum):
     """
-    Which messages that a consumer gave back wait before they are delivered again: those whose delivery failed, those
-    that came back without that, or both (RabbitMQ 4.3, "Delayed Retry").
+    Which returned messages wait before redelivery: those whose delivery failed, those returned without a failure, or
+    both (RabbitMQ 4.3, "Delayed Retry").
     """
 
     DISABLED = "disabled"
@@ -70,12 +69,12 @@ class RetryType(enum.Enum):
     ALL = "all"
 
     def takes(self, *, failed: bool) -> bool:
-        """Whether a message waits that was given back, with its delivery failed or without that."""
+        """Whether a returned message waits, given whether its delivery failed."""
         return self is RetryType.ALL or self is (RetryType.FAILED if failed else RetryType.RETURNED)
 
 
 class SettingType(enum.Enum):
-    """What the values of a setting are. A vocabulary checks each type in one way."""
+    """The type of a setting's values. A vocabulary checks each type in one way."""
 
     FLAG = "true or false"
     NUMBER = "a whole number, 0 or more"
@@ -90,7 +89,7 @@ class SettingType(enum.Enum):
 
     @property
     def choices(self) -> type[enum.Enum] | None:
-        """Of which its values are one; None for a type that has others."""
+        """The enumeration of the type's values; None for a type without one."""
         return _CHOICES.get(self)
 
 
@@ -101,7 +100,7 @@ _CHOICES: Final[Mapping[SettingType, type[enum.Enum]]] = {
 
 
 class Unit(enum.Enum):
-    """What a setting counts: the word, and how many of its base unit (bytes, milliseconds) it is."""
+    """What a setting counts: the word, and its size in the base unit (bytes, milliseconds)."""
 
     MESSAGES = ("messages", 1)
     CONSUMERS = ("consumers", 1)
@@ -125,12 +124,12 @@ class Setting:
     A setting of an endpoint, as vocabularies see it.
 
     Attributes:
-        name: Its field of ``EndpointSettings``.
-        default: The value it has where nothing is said.
-        description: What it means and why its default is as it is; ``{unit}`` and ``{Unit}`` stand for the unit.
-        unit: Of the value that is kept; None for one that counts nothing.
-        fixed: Why it cannot change while there is the endpoint; empty where it can.
-        on_streams: What a stream has instead; empty where a stream has the setting, too.
+        name: The name of its field in ``EndpointSettings``.
+        default: Its value where none is given.
+        description: Its meaning, and the reason of its default; ``{unit}`` and ``{Unit}`` stand for the unit.
+        unit: The unit of the stored value; None for a setting that counts nothing.
+        fixed: Why it cannot change while the endpoint exists; empty where it can.
+        on_streams: What a stream has instead of it; empty where a stream also has the setting.
     """
 
     name: str
@@ -142,18 +141,18 @@ class Setting:
     on_streams: str
 
     def described(self, unit: Unit | None) -> str:
-        """What it means, in a vocabulary that has it in this unit."""
+        """The description for a vocabulary that uses this unit."""
         word = unit.word if unit is not None else ""
         return self.description.format(unit=word, Unit=word.capitalize())
 
     def read(self, value: Any, unit: Unit | None) -> Any:
-        """The value to be kept, of one that a vocabulary has in this unit."""
+        """Convert a vocabulary's value in this unit to the stored value."""
         if self.type.choices is not None:
             return self.type.choices(value)
         return value if unit is self.unit or unit is None else value * unit.size
 
     def told(self, value: Any, unit: Unit | None) -> Any:
-        """A kept value as a vocabulary has it in this unit, rounded up."""
+        """Convert a stored value to a vocabulary's value in this unit, rounded up."""
         if self.type.choices is not None:
             return value.value
         return value if unit is self.unit or unit is None else -(-value // unit.size)
@@ -175,7 +174,7 @@ def _setting(
 
 @dataclass(slots=True)
 class EndpointSettings:
-    """What is kept of an endpoint's definition: what is said of it from outside, and then what the gateway notes."""
+    """The stored settings of an endpoint: first those set from outside, then those that the gateway sets."""
 
     exclusive: Exclusivity = _setting(  # noqa: RUF009 - it makes a field
         Exclusivity.NONE,
@@ -346,45 +345,44 @@ class EndpointSettings:
     )
 
     temporary: bool = False
-    """It goes with the link, or the connection, that it was made for."""
+    """Whether it is deleted with the link or the connection that it was made for."""
     owner: str = ""
-    """The user whose subscription it is; empty for one that an administrator made, or that was made while there were no
-    users."""
+    """The user whose subscription it is; empty if an administrator made it, or if no users were configured then."""
     no_local: str = ""
-    """Origin (see ``Origins``) whose messages are not put here; empty takes everybody's."""
+    """The origin (see ``Origins``) whose messages are not put on the endpoint; empty: all messages are."""
     selector: str | None = None
-    """Of a subscription: the selector, and other filters, it was made with; empty for none. None where that
-    is not known, as of one that an administrator made."""
+    """The selector and other filters that a subscription was made with; empty for none. None where it is not known, for
+    example if an administrator made the endpoint."""
     auto_delete: bool = False
-    """Whether it goes when its last consumer has gone. One that never had any stays."""
+    """Whether it is deleted when its last consumer has gone. An endpoint that never had a consumer stays."""
     declared: bool = False
-    """Named in the configuration: not deleted by a client."""
+    """Whether the configuration names it. Then a client cannot delete it."""
     purged_below: int = 0
-    """Of a stream: the first id that is in its view, since an administrator purged it."""
+    """Of a stream that an administrator purged: the first id in its view."""
     purged_ms: int = 0
-    """Of a stream that was purged: from this time on its view is whole; ms since the epoch."""
+    """Of a stream that was purged: its view is complete from this time on, in ms since the epoch."""
 
     @property
     def has_quota(self) -> bool:
-        """It is bounded how much may lie there."""
+        """Whether the endpoint has a quota of messages or bytes."""
         return bool(self.quota_bytes or self.quota_messages)
 
     @property
     def keyed_by(self) -> tuple[object, ...]:
-        """What says how messages are shared out by their keys."""
+        """The settings that decide how messages are distributed by their keys."""
         return self.message_groups, self.partitions, self.partition_key
 
     def to_json(self) -> str:
-        """The text that the store keeps."""
+        """The settings as the text in the store."""
         return json.dumps({**asdict(self), **{name: getattr(self, name).value for name in _ENUMERATED}})
 
     @classmethod
     def from_json(cls, text: str) -> EndpointSettings:
         """
-        What ``to_json`` wrote; a setting that was not there yet has its default.
+        The settings from the text of ``to_json``. A setting that is missing in the text has its default.
 
         Raises:
-            LaterSetting: A later version wrote it.
+            LaterSetting: A later version wrote the text.
         """
         kept = json.loads(text)
         try:
@@ -403,17 +401,17 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
         if kept.metadata
     }
 )
-"""What can be said of an endpoint from outside, by name, in the order of the documents."""
+"""The settings that are set from outside, by name, in the order of the documents."""
 
 _ENUMERATED: Final = {name: of for name, said in SETTINGS.items() if (of := said.type.choices) is not None}
 
 
 class EndpointTopics:
     """
-    The topics of an endpoint: those it subscribes to, and for a queue or stream the one that is its name.
+    The topics of an endpoint: its subscriptions, and for a queue or stream the topic of its name.
 
     Args:
-        subscriptions: The endpoint's; tell ``changed`` when there are others in it.
+        subscriptions: The endpoint's subscriptions. The owner calls ``changed`` after it has changed them.
     """
 
     __slots__ = ("_matches", "_own", "_subscriptions")
@@ -424,17 +422,17 @@ class EndpointTopics:
         self._matches: Callable[[str], bool] | None = None
 
     def changed(self) -> None:
-        """The endpoint subscribes to something else."""
+        """The subscriptions have changed."""
         self._matches = None
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The topics as patterns, to look for in the store."""
+        """The topics as patterns, for queries of the store."""
         return self.patterns_with(self._subscriptions)
 
     @property
     def matches(self) -> Callable[[str], bool]:
-        """Whether a topic is one of the endpoint's; compiled once for the subscriptions as they are now."""
+        """Whether a topic is one of the endpoint's. It is compiled once for the present subscriptions."""
         if self._matches is None:
             self._matches = self.matching(self._subscriptions)
         return self._matches
@@ -457,33 +455,30 @@ class EndpointTopics:
 
 class DeadLetterWay(NamedTuple):
     """
-    Where an endpoint's dead messages go, and what comes to it.
+    The queue that gets an endpoint's dead messages, and the topics whose messages the endpoint gets.
 
-    A dead message is sent to its endpoint's dead message queue by name. It comes to that queue, and to whoever
-    subscribes to what is sent there; each of them may have a dead message queue of its own: dead messages would come
-    back to where they died, and die again, for ever. A stream holds no message that could die.
+    A dead message is sent to its endpoint's dead message queue by name. That queue gets it, and so does every endpoint
+    that subscribes to the queue's topic. Each of these may have its own dead message queue. So dead messages could come
+    back to the endpoint where they died, and die again without end. A stream holds no message that could die.
     """
 
     queue: str
-    """Its dead message queue."""
+    """The endpoint's dead message queue."""
     takes: Callable[[str], bool]
-    """Whether what is published to a topic is put on it."""
+    """Whether messages of a topic are put on the endpoint."""
 
 
 def way_of(
     name: str, kind: EndpointKind, dead_message_queue: str, subscriptions: Iterable[str]
 ) -> DeadLetterWay | None:
-    """The way of an endpoint that is like this; None where no message dies, or a dead one goes nowhere."""
+    """The dead letter way of such an endpoint; None where no message can die, or dead messages are discarded."""
     if not dead_message_queue or kind.is_view:
         return None
     return DeadLetterWay(dead_message_queue, EndpointTopics(name, kind, {}).matching(subscriptions))
 
 
 def circle_of(name: str, ways: Mapping[str, DeadLetterWay]) -> list[str]:
-    """
-    The endpoints through which an endpoint's dead messages come back to it, itself first and last; none where they do
-    not.
-    """
+    """The endpoints through which dead messages come back to their endpoint, itself first and last; else empty."""
     came_from: dict[str, str] = {}
     waiting = [name]
     while waiting:
@@ -505,5 +500,5 @@ def circle_of(name: str, ways: Mapping[str, DeadLetterWay]) -> list[str]:
 
 
 def told(circle: Iterable[str]) -> str:
-    """A circle, for a sentence."""
+    """The names of a circle, for a text."""
     return " to ".join(repr(name) for name in circle)

@@ -1,8 +1,8 @@
 """
-Replays onto endpoints, as commands to the broker: started, fed, handed over to live traffic, ended.
+Endpoint replays, as commands to the broker: start, feed, hand over to live messages, end.
 
-Each returns the effects that must be durable before anybody is told. What a replay is and how it proceeds stands in
-``gateway.core.replay.states``.
+Each command returns the effects that must be durable before a peer is told. ``gateway.core.replay.states`` says what a
+replay is and how it proceeds.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from gateway.core.router import Router
 @dataclass(eq=False)
 class ReplayCommands:
     """
-    Commands to the replay of an endpoint. In order: ``check``, ``start``, and once that is durable ``cleared``; ``put``
-    as the log is read; ``hand_over`` at its end, and ``finish_reading``. ``force`` and ``fail`` end it before.
+    Commands to the replay of an endpoint, in this order: ``check``; ``start``; ``cleared`` once that is durable;
+    ``put`` as the log is read; ``hand_over`` at the end of the log; ``finish_reading``. ``force`` and ``fail`` end the
+    replay before that.
     """
 
     _log: LogState
@@ -36,14 +37,15 @@ class ReplayCommands:
     _router: Router
     _publications: Publications
     _take_number: Callable[[], int]
-    """Gives out the number of a cursor."""
+    """Takes the next number of a cursor."""
 
     def check(self, endpoint: Endpoint, *, by_client: bool) -> None:
         """
-        Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
+        Check that a replay of the endpoint may start, for a consumer that is about to be bound, or for an
+        administrator.
 
         Raises:
-            Refused: It may not (docs/reference/refusals.md).
+            Refused: It may not start (docs/reference/refusals.md).
         """
         settings, policy = endpoint.settings, self._policy
         if endpoint.kind.is_view:
@@ -88,13 +90,13 @@ class ReplayCommands:
         kept: Sequence[KeptMessage] | None = None,
     ) -> list[Effect]:
         """
-        Everything on the endpoint is dropped; once that is committed and the replay ``cleared``, the log from
-        ``position`` on is put on it again. A replay under way is cancelled by it.
+        Start a replay: drop everything on the endpoint. Once that is committed and the replay is ``cleared``, the log
+        from ``position`` on is put on the endpoint again. This cancels a running replay.
 
         Args:
-            name: Of its record.
-            kept: What stays of what lies there and is committed: all at least that the log does not have. With it stays
-                what the log does not take and is on its way. None: nothing stays.
+            name: The name of its record.
+            kept: The committed messages of the endpoint that stay; at least all that the log does not have. Then
+                uncommitted messages that the log does not take stay, too. None: no message stays.
         """
         log, publications = self._log, self._publications
         on_the_way = publications.unlogged_on_way if kept is not None else ()
@@ -113,7 +115,7 @@ class ReplayCommands:
 
     @staticmethod
     def cleared(endpoint: Endpoint) -> None:
-        """What lay on the endpoint before the replay is gone, durably."""
+        """The endpoint's earlier messages are durably dropped."""
         _replay_of(endpoint).move(ReplayEvent.CLEARED)
 
     @staticmethod
@@ -127,14 +129,14 @@ class ReplayCommands:
         archived: Sequence[int] = (),
     ) -> None:
         """
-        Messages read from the log go on the endpoint; ``position`` is the next id to read.
+        Put messages that were read from the log on the endpoint; ``position`` is the next id to read.
 
         Args:
-            ids: Of ``rows``, rising.
-            size_bytes: Content of those that are not among ``routed``.
-            routed: Ids of those that the log did not take, and that lie on the endpoint by their routes: acknowledged,
-                they count as the others do.
-            archived: Ids of those that the log's archive alone has.
+            ids: The ids of ``rows``, rising.
+            size_bytes: The content of the messages that are not in ``routed``.
+            routed: Ids of the messages that the log did not take and that are on the endpoint by their routes. They
+                count as replayed when they are settled.
+            archived: Ids of the messages that only the log's archive has.
         """
         _note_priorities(endpoint, ids, rows)
         among = set(routed)
@@ -146,12 +148,12 @@ class ReplayCommands:
     @staticmethod
     def put_again(endpoint: Endpoint, rows: Sequence[Row], below: int) -> bool:
         """
-        What was put before a stop is on the endpoint again, below an id: what came by routes, and what references lead
-        to; whether there is any.
+        After a restart, make earlier messages below an id ready again: those that came by routes, and those with
+        references. Return whether there are any.
 
         Args:
-            rows: What of it came by routes and the log did not take, rising; all of it between the last call's id and
-                this one's.
+            rows: The messages that came by routes and that the log did not take, rising; all between the last call's id
+                and this one's.
         """
         routed = [row[ID] for row in rows]
         _note_priorities(endpoint, routed, rows)
@@ -166,8 +168,9 @@ class ReplayCommands:
     @staticmethod
     def reads_archive(endpoint: Endpoint) -> list[Effect]:
         """
-        What is put next is in the log's archive alone; to be ordered before it is delivered. A start after a stop reads
-        it there again, where of what the log has dropped it else has what references lead to.
+        The replay is about to put messages that only the log's archive has. The effects must be committed before their
+        delivery. After a restart, the replay reads these messages from the archive again. (Other messages that the log
+        has dropped have references.)
         """
         replay = _replay_of(endpoint)
         if replay.is_archived:
@@ -177,12 +180,12 @@ class ReplayCommands:
 
     @staticmethod
     def subscriptions_changed(endpoint: Endpoint, position: int) -> list[Effect]:
-        """From ``position`` on the log is read by the endpoint's subscriptions as they are now."""
+        """From ``position`` on, the log is read by the endpoint's present subscriptions."""
         _replay_of(endpoint).subscribe(position, endpoint.subscriptions)
         return [endpoint.replay_definition()]
 
     def hand_over(self, endpoint: Endpoint) -> list[Effect]:
-        """Everything committed was read: from the next id on, live messages go to the endpoint again."""
+        """All committed messages were read: from the next id on, live messages are routed to the endpoint again."""
         replay = _replay_of(endpoint)
         replay.live_from = self._log.unused_id
         self._router.cached.clear()
@@ -190,7 +193,7 @@ class ReplayCommands:
 
     @staticmethod
     def finish_reading(endpoint: Endpoint, position: int) -> list[Effect]:
-        """Every message before ``position`` is on the endpoint, or was given up: live ones follow, in order."""
+        """Every message before ``position`` is on the endpoint, or is not wanted: live messages follow in order."""
         replay = _replay_of(endpoint)
         replay.move(ReplayEvent.CAUGHT_UP)
         endpoint.go_on_from(position)
@@ -201,10 +204,10 @@ class ReplayCommands:
 
     def check_cancel(self, endpoint: Endpoint) -> Replay:
         """
-        The endpoint's replay, if there is one to be cancelled.
+        The endpoint's running replay, to cancel it.
 
         Raises:
-            Refused: PRECONDITION_FAILED, none is under way.
+            Refused: PRECONDITION_FAILED, no replay is running.
         """
         replay = endpoint.replay
         if replay is None or not replay.is_under_way:
@@ -217,11 +220,11 @@ class ReplayCommands:
 
     def force(self, endpoint: Endpoint) -> list[Effect]:
         """
-        The replay is to end where it is: nothing more is read, what it has put stays, and live messages follow. One
-        that is still reading is ended by ``finish_reading``, when nothing of it is on its way to the store.
+        End the replay at its position: it reads no more, the messages that it has put stay, and live messages follow.
+        If it is still reading, ``finish_reading`` ends it, once no message is on its way into the store.
 
         Raises:
-            Refused: PRECONDITION_FAILED, some of what it has put is in the log's archive alone.
+            Refused: PRECONDITION_FAILED, only the log's archive has some of the messages that it has put.
         """
         replay = _replay_of(endpoint)
         archived = len(endpoint.backlog.put.archived)
@@ -238,11 +241,11 @@ class ReplayCommands:
 
     def fail(self, endpoint: Endpoint, reason: str, now_ms: int, position: int) -> list[Effect]:
         """
-        The replay cannot go on, or is not to: what it had put and was not acknowledged is dropped, live messages stay,
-        and the endpoint is live from now on.
+        The replay fails or is cancelled: its unsettled messages are dropped, live messages stay, and the endpoint is
+        live from now on.
 
         Args:
-            position: What came by routes before it was put, too, or is not wanted.
+            position: Routed messages below this id were put by the replay, or are not wanted.
         """
         replay = _replay_of(endpoint)
         was_reading = replay.is_reading
@@ -262,40 +265,40 @@ def _replay_of(endpoint: Endpoint) -> Replay:
 
 
 def _note_priorities(endpoint: Endpoint, ids: Sequence[int], rows: Sequence[Row]) -> None:
-    """The endpoint delivers by the priorities of messages that are about to be put there, if by any."""
+    """Note the priorities of messages that are about to be put on the endpoint, if it delivers by priority."""
     if endpoint.settings.priorities:
         priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
         endpoint.ready.note_priorities(ids, priorities)
 
 
 def _force_complete(endpoint: Endpoint) -> list[Effect]:
-    """The replay is complete, and what it has put stays."""
+    """The replay is complete, and its messages stay."""
     _replay_of(endpoint).force_complete()
     return [*endpoint.backlog.put.keep(endpoint.withdrawn), endpoint.replay_definition()]
 
 
 class KeptMessage(NamedTuple):
-    """A committed message that lies on an endpoint by a route."""
+    """A committed message that is on an endpoint by a route."""
 
     message_id: int
     route: int
-    """The number that it names."""
+    """The route number in its row."""
     size_bytes: int
     attempts: int = 0
-    """Failed deliveries that the store has of it."""
+    """The number of failed deliveries in the store."""
 
 
 class KeptMessages:
     """
-    What a replay keeps on its endpoint: messages that lie there by routes, and that the log does not have. From before
-    the endpoint is emptied until they are there again.
+    The messages that a replay keeps on its endpoint: they are there by routes, and the log does not have them. An
+    instance exists from before the endpoint is emptied until the messages are there again.
 
-    They keep their ids, and with them their places among what the replay puts, their times, priorities and failed
-    deliveries. Nothing is copied: the endpoint's new cursor has not passed them, and the old one has, so that nothing
-    of theirs is let go of when it is dropped. Invariant: a message that was there before the replay is a matter of the
-    endpoint's cursor or of the replay's, and never of both. The replay's has passed what is kept: whoever still has
-    that as the log had it (the message cache, the archive, a page that was read before it was trimmed) does not bring
-    it twice.
+    The messages keep their ids, and so their places among the replayed messages, and their times, priorities and failed
+    deliveries. They are not copied: the endpoint's new cursor has not passed them. The old cursor passes them before it
+    is dropped, so that the endpoint still holds them. Invariant: an earlier message of the endpoint belongs to the
+    endpoint's cursor or to the replay's cursor, never to both. The replay's cursor has passed the kept messages. So the
+    replay does not put them a second time if it gets them from the message cache, from the archive, or from a page that
+    was read before they were trimmed.
     """
 
     def __init__(
@@ -303,16 +306,16 @@ class KeptMessages:
     ) -> None:
         """
         Args:
-            committed: What is kept of what is committed; ids rise.
-            on_the_way: Whatever the log does not take of what is not: those of the endpoint's are kept, too, and
-                counted once they are committed.
+            committed: The committed messages to keep; ids rise.
+            on_the_way: All uncommitted publications that the log does not take. The endpoint's messages among them are
+                kept, too, and counted once they are committed.
         """
         backlog = endpoint.backlog
         part_of = {number: backlog.part_of(route) for route in backlog.routes for number in route.numbers}
         self._endpoint = endpoint
         self._committed = [one.message_id for one in committed]
         self._ids: dict[int, list[int]] = {}
-        """Rising, by part."""
+        """By part, the ids of the kept messages, rising."""
         self._counts: dict[int, tuple[int, int]] = {}
         for one in committed:
             part = part_of[one.route]
@@ -322,7 +325,7 @@ class KeptMessages:
         for publication in on_the_way:
             for row in publication.rows:
                 on_way = part_of.get(row[ROUTE])
-                # Else it was dropped already, when the endpoint was emptied while it was on its way.
+                # Else it was dropped already: the endpoint was emptied before it was committed.
                 if on_way is not None and not backlog.parts[on_way].is_done(row[ID]):
                     self._ids.setdefault(on_way, []).append(row[ID])
         stored = {one.message_id: one.attempts for one in committed if one.attempts}
@@ -331,24 +334,24 @@ class KeptMessages:
 
     @property
     def last_id(self) -> int:
-        """The newest of them; 0 where there is none."""
+        """The newest kept message; 0 where there is none."""
         return max((ids[-1] for ids in self._ids.values()), default=0)
 
     def leave(self) -> list[Effect]:
-        """The cursor that is about to be dropped passes them; they are held as before."""
+        """The old cursor passes the kept messages before it is dropped; the endpoint holds them as before."""
         number = self._endpoint.cursor_number
         return [MoveCursor(number, part, ranges={i: i for i in ids}) for part, ids in self._ids.items()]
 
     def enter(self, emptying: Sequence[Effect], newest_id: int) -> list[Effect]:
         """
-        The endpoint was emptied, its replay has begun, and it has them.
+        Put the kept messages on the endpoint, which was emptied and whose replay has begun.
 
         Args:
-            emptying: The effects by which that was: the first opens its cursor.
-            newest_id: The last committed one.
+            emptying: The effects of the emptying. The first one opens the new cursor.
+            newest_id: The last committed id.
 
         Returns:
-            The effects in the place of those.
+            The effects that replace ``emptying``.
         """
         if not self._ids:
             return list(emptying)
@@ -369,10 +372,10 @@ class KeptMessages:
             effects.append(
                 MoveCursor(backlog.cursor_number, part, cursor.floor, ranges, newest_id, messages, size)
             )
-        # Where the replay fails before it reads, they are read from the store.
+        # If the replay fails before it reads, the kept messages are read from the store.
         endpoint.ready.forget_all(backlog.parts)
         if self._attempts:
             endpoint.note_attempts(self._attempts)
             effects.append(CountAttempts(backlog.cursor_number, tuple(self._attempts)))
-        # What is not committed may come to nothing, and its ids to others.
+        # Only committed ones: the commit of others may fail, and their ids go to other messages.
         return [*effects, *others, *backlog.put.leave_to_routes(self._committed)]

@@ -1,11 +1,11 @@
 """
-How the replay log is read: what a reader selects, where it stands, and how fast it goes.
+How the replay log is read: the filters, the position and the pace of a reader.
 
-A ``LogCursor`` is the position of a log reader: a consumer that reads the log from its own start, in order, and slides
-into live traffic. It keeps nothing but a position. History comes as pages from the store, then as slices of the message
-cache; both are offered here in id order, without a gap, and each id is offered once: that is all there is to "no gap
-and no duplicate". While it is behind, the last match is held back until the next one, or the end of the log, is known,
-so that exactly the last message before live is marked.
+A ``LogCursor`` is the position of a log reader: it reads the log from its own start, in order, and goes on with live
+messages. The position is its only state. History comes as pages from the store, then as slices of the message cache.
+Both are offered here in id order, without a gap, and each id once; so the reader gets all messages, and each once.
+While the reader is behind, the last match is held back until the next match or the end of the log is known, so that
+exactly the last message before live is marked.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from gateway.core.model import BARE, CONTENT, HELD, HELD_OF, ID, TIME_MS, TOPIC,
 
 @dataclass(slots=True)
 class ReplayMark:
-    """The mark on the history that a reader is given."""
+    """The mark on replayed history that a reader gets."""
 
     name: str
     below: int | None = None
-    """Ids from this one on are not history; None while that is not known, and all are."""
+    """Ids from this one on are not history; None while that is not known: then all ids are history."""
 
 
 class _MarkedView(MessageView):
-    """A message as a reader is given it, who named his replay."""
+    """A message as the reader of a named replay gets it: with the replay's name in its annotations."""
 
     def __init__(self, content: bytes, bare: int, replay_name: str) -> None:
         super().__init__(content, bare)
@@ -56,13 +56,13 @@ def compile_filters(
     filters: Filters, too_costly: Callable[[Row], None] | None = None, mark: ReplayMark | None = None
 ) -> Callable[[Row], bool] | None:
     """
-    The filters of a source that look at messages, compiled; None when everything passes. A message has to pass every
-    one (AMQP 1.0 section 3.5.8); one whose sections cannot be read passes none.
+    Compile the filters of a source that test messages; None when every message passes. A message has to pass every
+    filter (AMQP 1.0 section 3.5.8). A message whose sections cannot be read passes none.
 
     Args:
-        too_costly: Is told once, at the first message for which an answer would have taken too long: the filters are
-            unknown of it, and it does not pass.
-        mark: What messages are given that they were not published with; None for nothing.
+        too_costly: Called once, for the first message whose test would have taken too long: the result of the filters
+            is unknown, and the message does not pass.
+        mark: The mark that the reader's messages get; None for no mark.
 
     Raises:
         Refused: INVALID_FIELD, with the place in the selector and the reason.
@@ -103,43 +103,43 @@ def compile_filters(
 
 @dataclass(slots=True, eq=False)
 class LogCursor:
-    """How far a reader of the log is."""
+    """The position of a log reader."""
 
     position: int
-    """The next id to be considered."""
+    """The next id to consider."""
     last: int | None
-    """The last id to be delivered, of a bounded replay."""
+    """The last id that a bounded replay delivers; None for an unbounded one."""
     matches: Callable[[str], bool] | None
     """Whether a topic is subscribed to; None when every topic is."""
     caught_up: bool
-    """All before live was considered; from the beginning for a reader that starts there."""
+    """All messages before live were considered. True from the beginning for a reader that starts live."""
     selects: Callable[[Row], bool] | None = None
     """The reader's selector and filters; None when it has none."""
     held_back: Row | None = None
 
     @property
     def is_finished(self) -> bool:
-        """A bounded replay has considered its last id and holds nothing back."""
+        """Whether a bounded replay has considered its last id and holds no message back."""
         return self.last is not None and self.position > self.last and self.held_back is None
 
     def offer(self, rows: Sequence[Row], position: int, end: int, limit: int) -> tuple[list[Row], bool]:
-        """The same as ``offer_logged``, of messages among which there may be some that the log does not hold."""
+        """Like ``offer_logged``, for rows that may include messages that the log does not hold."""
         return self.offer_logged(logged(rows), position, end, limit)
 
     def offer_logged(
         self, rows: list[Row], position: int, end: int, limit: int, topics: Collection[str] | None = None
     ) -> tuple[list[Row], bool]:
         """
-        Consider all that the log has from ``self.position`` to ``position`` (excluded).
+        Consider all messages of the log from ``self.position`` to ``position`` (excluded).
 
         Args:
-            rows: Those messages, rising, at most ``limit``; ones that the reader does not subscribe to may be among
-                them. The caller's no longer.
-            position: The next id to be considered afterwards.
-            end: One past the last committed id: whether live is reached.
-            limit: How many rows may be delivered. Where one too many is at hand, it is held back: offer no rows at
-                the same position to have it.
-            topics: Theirs, each once, where that is known.
+            rows: These messages, rising, at most ``limit``, including topics that the reader does not subscribe to. The
+                caller must not use the list afterwards.
+            position: The next id to consider afterwards.
+            end: One past the last committed id: live is reached there.
+            limit: How many rows may be delivered. One row more is held back: to get it, offer no rows at the same
+                position.
+            topics: Each of their topics once, if known.
 
         Returns:
             The rows to deliver now, in order, and whether the last of them is the last before live (or the last of
@@ -163,7 +163,7 @@ class LogCursor:
         return chosen, False
 
     def choose(self, rows: list[Row], topics: Collection[str] | None = None) -> list[Row]:
-        """Those of these logged messages that the reader is to have; ``topics`` are theirs, where that is known."""
+        """The logged messages of these that the reader gets; ``topics`` has each of their topics once, if known."""
         chosen = rows
         if self.matches is not None:
             chosen = of_topics(chosen, self.matches, topics)
@@ -171,7 +171,7 @@ class LogCursor:
 
 
 def logged(rows: Sequence[Row]) -> list[Row]:
-    """Those of these messages that the log holds, in a new list."""
+    """The messages of these that the log holds, in a new list."""
     are_all = list(map(HELD_OF, rows)).count(None) == len(rows)
     return list(rows) if are_all else [row for row in rows if row[HELD] is None]
 
@@ -180,10 +180,10 @@ def of_topics(
     rows: list[Row], matches: Callable[[str], bool], topics: Collection[str] | None = None
 ) -> list[Row]:
     """
-    Those of these messages whose topics are wanted. Topics repeat: each is looked at once.
+    The messages of these whose topics match. Each topic is tested once, because topics repeat.
 
     Args:
-        topics: Theirs, each once, where that is known.
+        topics: Each of their topics once, if known.
     """
     if topics is None:
         topics = set(map(TOPIC_OF, rows))
@@ -192,25 +192,26 @@ def of_topics(
 
 
 def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
-    """Whether a topic is one of those a log reader subscribes to; None when all are."""
+    """The test of whether a log reader subscribes to a topic; None when it subscribes to all."""
     is_whole = ">" in patterns and not any(pattern.startswith("!") for pattern in patterns)
     return None if is_whole else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
 
 
 CATCH_UP_MS: Final = 100
-"""So much of what a late timer, a commit or a busy machine held up is made up for; the rest of a pause is not, so that
-a consumer that was slow gets no burst."""
+"""How much of a delay by a late timer, a commit or a busy machine is made up for. The rest of a pause is not, so that a
+slow consumer gets no burst."""
 
 SHORTEST_WAIT_MS: Final = 5
-"""What is due within it goes together: a timer, and a commit, for each message are slower than a high rate."""
+"""Messages that are due within this time are sent together: a timer and a commit for each message are too slow for a
+high rate."""
 
 
 class Pacer:
     """
     Args:
-        speed: Factor of the original pace, 1.0 being that; None to leave it out.
-        rate: Messages a second at most; None for no bound.
-        catch_up_ms: What is made up for, in milliseconds.
+        speed: Factor of the original pace, which is 1.0; None for no pace.
+        rate: The most messages per second; None for no limit.
+        catch_up_ms: How much of a delay is made up for, in milliseconds.
     """
 
     def __init__(self, speed: float | None, rate: float | None, catch_up_ms: float = CATCH_UP_MS) -> None:
@@ -221,7 +222,7 @@ class Pacer:
         self._free_ms = 0.0
 
     def due(self, rows: Sequence[Row], now_ms: int) -> int:
-        """How many of ``rows``, from the first on, may go now; they are taken to go."""
+        """How many of ``rows``, from the first on, may be sent now; they count as sent."""
         self._forget_pause(now_ms)
         for count, row in enumerate(rows):
             if self.due_ms(row, now_ms) > now_ms:
@@ -231,11 +232,11 @@ class Pacer:
         return len(rows)
 
     def wait_s(self, row: Row, now_ms: int) -> float:
-        """After how many seconds to ask again, for a message that is not due now."""
+        """In how many seconds to ask again, for a message that is not due now."""
         return max(self.due_ms(row, now_ms) - now_ms, SHORTEST_WAIT_MS) / 1_000
 
     def due_ms(self, row: Row, now_ms: int) -> float:
-        """When a message may go, in ms since the epoch."""
+        """When a message may be sent, in ms since the epoch."""
         due = 0.0
         if self._speed is not None:
             if self._began is None:

@@ -1,5 +1,5 @@
 """
-The records of a Message VPN's replays, those under way and those of the past, within a bound.
+The records of a Message VPN's running and ended replays, up to a limit.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ReplayRecord, check_name
 
 MOST_RECORDS: Final = 1_000
-"""The default bound on how many are kept."""
+"""The default limit of records."""
 
 
 class ReplayRecords:
-    """Records by name. What is under way is never dropped: those who begin replays bound it."""
+    """Records by name. Records of running replays are never dropped: running replays have their own limit."""
 
     def __init__(self, most: int = MOST_RECORDS) -> None:
         self.most = most
-        """How many are kept; past it the oldest of those that ended go."""
+        """The most records to keep. Beyond it, the oldest records of ended replays are dropped."""
         self.by_name: dict[str, ReplayRecord] = {}
         """In the order of their numbers."""
         self._next_number = 1
 
     def restore(self, records: Iterable[ReplayRecord]) -> None:
-        """Take over what the store kept."""
+        """Take over the stored records."""
         for record in sorted(records, key=lambda found: found.number):
             self.by_name[record.name] = record
             self._next_number = record.number + 1
@@ -43,7 +43,7 @@ class ReplayRecords:
         The record of this name.
 
         Raises:
-            Refused: NOT_FOUND, there is none, or none any more.
+            Refused: NOT_FOUND, there is no such record, or it was dropped.
         """
         record = self.by_name.get(name)
         if record is None:
@@ -52,10 +52,10 @@ class ReplayRecords:
 
     def name_for(self, name: str, requester: str, now_ms: int) -> str:
         """
-        What a replay about to begin is called: as it is said, or else by who asked and when.
+        The name of a replay that is to begin: the given one, or one made from the requester and the time.
 
         Raises:
-            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken.
+            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for a name that is taken.
         """
         if name:
             if check_name("a replay", name) in self.by_name:
@@ -76,13 +76,14 @@ class ReplayRecords:
 
     def begin(self, record: ReplayRecord) -> tuple[ReplayRecord, list[Effect]]:
         """
-        A replay begins: it gets a number and a name (``name_for``). Its record is ordered with what else begins it.
+        A replay begins: its record gets a number and a name (``name_for``). The effects are committed with those that
+        begin the replay.
 
         Args:
-            record: With no number yet.
+            record: The record without a number.
 
         Raises:
-            Refused: As ``name_for`` has it.
+            Refused: As in ``name_for``.
         """
         name = self.name_for(record.name, record.requester, record.started_ms)
         record = replace(record, number=self._next_number, name=name)
@@ -91,7 +92,7 @@ class ReplayRecords:
         return record, [SaveReplayRecord(record), *self._drop()]
 
     def put(self, record: ReplayRecord) -> list[Effect]:
-        """A replay has got on, or has ended; nothing happens to one whose record is gone."""
+        """Replace the record of a replay that has progressed or ended. Does nothing if its record was dropped."""
         found = self.by_name.get(record.name)
         if found is None or found.number != record.number:
             return []
@@ -100,7 +101,7 @@ class ReplayRecords:
         return [*effects, *self._drop()] if record.is_ended else effects
 
     def withdraw(self, record: ReplayRecord) -> None:
-        """It did not begin after all: nothing of it was stored."""
+        """Remove the record of a replay whose begin failed: nothing was stored."""
         found = self.by_name.get(record.name)
         if found is not None and found.number == record.number:
             del self.by_name[record.name]

@@ -1,14 +1,14 @@
 """
-What a replay start searches the log for: the first message that a selector matches, or that has a message-id; and the
-text under which the properties of messages are indexed, so that a store need not look at all of them.
+The search for a replay start: the first message that a selector matches, or that has a message-id. Also the text by
+which properties of messages are indexed, so that a store need not read all messages.
 
-A ``Search`` knows a message when it sees it, and says what every such message has in common: the text it would be filed
-under in an index, and bytes that must stand in it. Both only narrow the search down; what decides is ``takes``, so that
-with an index and without one the same message is found.
+``Search.takes`` decides whether a message is one that is searched for. A ``Search`` also has what all these messages
+have in common: their text in an index, and bytes that they contain. Both only narrow the search down, so that the same
+message is found with an index and without one.
 
-Invariant of the index: two values that a selector's ``=`` or a message-id start takes for equal are indexed by the same
-text, as long as the one that is looked for has a text here (``lookup_text``). The reverse need not hold: what is looked
-up is compared again.
+Invariant of the index: two values that are equal for a selector's ``=`` or a message-id start are indexed by the same
+text, if the wanted value has a text here (``lookup_text``). The reverse need not hold: a message that was looked up is
+compared again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.core.errors import ErrorCode, refusing
 from gateway.core.model import Row
 
 TEXT_CHARACTERS: Final = 128
-"""As much of a text is indexed: enough to tell values apart, and a bound on what a row can weigh."""
+"""How much of a text is indexed: enough to distinguish values, and a limit for the size of a row."""
 
 _EXACT: Final = 1 << 53
 """Up to here every integer is the same number as its float (JMS compares both as floats)."""
@@ -40,13 +40,13 @@ _JMS_NAMES: Final = {"JMSMessageID": "message-id", "JMSCorrelationID": "correlat
 
 
 def indexed_text(message: MessageView, name: str) -> str | None:
-    """The text that a message is indexed by for a property; None when it has none, or cannot be read."""
+    """The text by which a message is indexed for a property; None when it has no such property, or cannot be read."""
     text = property_text(message, name)
     return None if text is None else text[:TEXT_CHARACTERS]
 
 
 def property_text(message: MessageView, name: str) -> str | None:
-    """A property's value as text, whole; None when a message has none, or it cannot be read."""
+    """The whole text of a property's value; None when the message has no such property, or cannot be read."""
     try:
         field = FIELDS.get(name)
         value = (
@@ -58,7 +58,7 @@ def property_text(message: MessageView, name: str) -> str | None:
 
 
 def text_of(value: Any) -> str | None:
-    """The text a value is indexed by; None for null, lists and maps, which nothing is looked up by."""
+    """The text by which a value is indexed; None for null, lists and maps, which are never looked up."""
     text = _whole_text_of(value)
     return None if text is None else text[:TEXT_CHARACTERS]
 
@@ -80,9 +80,9 @@ def _whole_text_of(value: Any) -> str | None:
 
 def lookup_text(value: Any) -> str | None:
     """
-    The one text by which every value is indexed that a selector takes for equal to this literal.
+    The text by which all values are indexed that a selector takes for equal to this literal.
 
-    None where there is no such text: numbers that are no integers, or beyond what a float holds exactly.
+    None where there is no such text: for numbers that are not integers, or that a float does not hold exactly.
     """
     if isinstance(value, bool | str) or (isinstance(value, int) and abs(value) <= _EXACT):
         return text_of(value)
@@ -90,72 +90,73 @@ def lookup_text(value: Any) -> str | None:
 
 
 def name_of(reference: Reference, value: Any) -> str | None:
-    """The property that a selector compares with ``value``; None if what it reads can be under no index."""
+    """The property that a selector compares with ``value``; None if that cannot be indexed."""
     section, name = reference
     if section == "application_properties":
         return None if name in FIELDS else name
     if section == "jms" and isinstance(value, str) and not value.startswith(JMS_TYPE_PREFIX):
-        # Without a prefix that says another type it is the field's own text.
+        # Without a prefix for another type, the value is the field's own text.
         return _JMS_NAMES.get(name)
     return _NAMES.get(reference)
 
 
 _READ_AS_THEY_ARE: Final = frozenset({"properties", "application_properties", "message_annotations"})
-"""Sections in which a text that equals a literal stands with the literal's own bytes."""
+"""Sections in which a text that equals a literal is stored with the literal's bytes."""
 
 
 PAGE_STEPS: Final = 200_000
-"""What asking the messages of one page may take, in steps of some 100 ns: 20 ms, about what reading one takes."""
+"""The most steps of some 100 ns for the test of one page's messages: 20 ms, about the time to read a page."""
 
 ROW_STEPS: Final = 20
-"""Asking one message, whatever it holds."""
+"""The steps for the test of any message, in addition to those of its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Every message searched for is filed under one of ``texts`` for this property."""
+    """Every message that is searched for is indexed under one of ``texts`` for this property."""
 
     name: str
     texts: tuple[str, ...]
 
 
 class PageWork:
-    """What the messages of one page of a search have taken."""
+    """The steps that the messages of one page of a search have taken."""
 
     __slots__ = ("_steps", "unknown")
 
     def __init__(self) -> None:
         self._steps = 0
         self.unknown = 0
-        """Messages of which an answer would have taken too long."""
+        """How many messages have no result, because their test would have taken too long."""
 
     def add(self, view: MessageView) -> None:
-        """One was asked."""
+        """A message was tested."""
         self._steps += ROW_STEPS + view.spent
         self.unknown += view.is_exhausted
 
     @property
     def is_over(self) -> bool:
-        """The page has taken as much as one may: others have their turn."""
+        """Whether the page has taken its steps: other work has its turn."""
         return self._steps >= PAGE_STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     accepts: Callable[[MessageView], bool]
-    """Whether a message is one searched for; may raise CodecError for one that cannot be read."""
+    """Whether a message is one that is searched for. It may raise CodecError if the message cannot be read."""
     matches: Callable[[str], bool] | None = None
-    """Whether a topic is to be looked at; None when every topic is."""
+    """Whether messages of a topic are to be tested; None for all topics."""
     keys: tuple[Key, ...] = ()
     needles: tuple[bytes, ...] = ()
-    """Every message searched for contains one of these; none when that cannot be said."""
+    """Every message that is searched for contains one of these; empty when that is not known."""
 
     def takes(self, row: Row, work: PageWork | None = None) -> bool:
         """
-        Whether this is a message searched for. One that cannot be read is not, nor is one of which it is unknown.
+        Whether this is a message that is searched for. A message that cannot be read, or whose result is unknown, is
+        not.
 
         Args:
-            work: Counts what it takes.
+            work: Counts the steps of the test.
         """
         _, _, topic, bare, _, held, content = row
         if held is not None or not (self.matches is None or self.matches(topic)):
@@ -172,13 +173,13 @@ class Search:
 
 def search_for(start: ReplayStart, matches: Callable[[str], bool] | None) -> Search | None:
     """
-    What must be found before a start can be resolved; None for a start that names its place itself.
+    The search that is needed before a start can be resolved; None for a start that names its place itself.
 
     Args:
-        matches: The topics that will be replayed: the message at which a replay starts is one that it delivers.
+        matches: The topics that will be replayed: a replay starts at a message that it delivers.
 
     Raises:
-        Refused: UNKNOWN_START, the selector is none; the text says where.
+        Refused: UNKNOWN_START, the selector is invalid; the text says where.
     """
     if start.kind is StartKind.MESSAGE_ID:
         return _for_message_id(str(start.value), matches)
@@ -216,9 +217,9 @@ def _key(equation: Equation) -> Key | None:
 
 
 def _needle(equation: Equation) -> bytes:
-    """Bytes that stand in every message for which the equation holds; empty where that cannot be said."""
+    """Bytes that every message contains for which the equation holds; empty where that is not known."""
     value = equation.value
     if not isinstance(value, str) or equation.reference.section not in _READ_AS_THEY_ARE:
         return b""
-    # One character may be an AMQP char, which is written in UTF-32.
+    # A single character may be an AMQP char, which is encoded in UTF-32.
     return value.encode() if len(value) > 1 or value.isascii() else b""

@@ -1,7 +1,7 @@
 """
-Where a replay starts and ends: what a client asked for, turned into ids of the log or refused.
+Where a replay starts and ends: a client's request is resolved to ids of the log, or refused.
 
-A start that cannot be honoured is never dropped and never bent to one that can, unless the client said so
+A start that is not possible is never ignored and never changed to another one, unless the client asks for that
 (``missing=clamp``).
 """
 
@@ -20,7 +20,7 @@ from gateway.core.model import Point
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What is known of a log without reading it. Times in ms since the epoch."""
+    """Facts of a log that are known without reading it. Times in ms since the epoch."""
 
     enabled: bool
     generation: int
@@ -29,21 +29,22 @@ class LogFacts:
     next_id: int
     """One past the last committed id."""
     floor_ms: int
-    """From this time on nothing is missing: when the log was made, or the newest message arrived that is gone."""
+    """No message is missing from this time on: when the log was made, or just after the newest trimmed message
+    arrived."""
     points: Mapping[str, Point] = field(default_factory=dict)
     """Named points, by name."""
     log_first_id: int = 0
     """The oldest id that may be in the log itself."""
     log_floor_ms: int = 0
-    """From this time on nothing is missing in the log itself."""
+    """No message is missing in the log itself from this time on."""
     taken_out: TakenOut = NOTHING
-    """What retention rules took out of the topics asked for."""
+    """What retention rules took out of the requested topics."""
     archive: str = ""
-    """What the log's archive has, as the end of a sentence; empty where it has none."""
+    """What the log's archive has, as the end of a sentence; empty where the log has no archive."""
 
     @property
     def holds(self) -> str:
-        """What there is, as a refusal says it."""
+        """What log and archive hold, for the text of a refusal."""
         if self.first_id == self.next_id:
             return f"is empty; the next message is {self.next_id}{self.archive}"
         first = max(self.log_first_id, self.first_id)
@@ -52,7 +53,7 @@ class LogFacts:
 
 
 class LogProbe(Protocol):
-    """Questions to the log that need a look at it; answered off the loop."""
+    """Queries of the log that need to read it, and so run outside the event loop."""
 
     def first_since(self, time_ms: int) -> int | None:
         """The first logged id that arrived at or after a time."""
@@ -77,28 +78,28 @@ _PLACES: Final = frozenset(
 """Starts that name a message, or a place between two."""
 
 _TIMES: Final = frozenset({StartKind.DATE, StartKind.AGO})
-"""Starts that name a time: what arrived from then on is asked for."""
+"""Starts that name a time: they request the messages that arrived from then on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A start as it was understood: ``first`` is the first id that may be delivered, ``last`` the last, if bounded."""
+    """A resolved start: ``first`` is the first id that may be delivered, ``last`` the last of a bounded replay."""
 
     first: int
     last: int | None
     time_ms: int | None
-    """When the first message arrived, where there is one."""
+    """When the first message arrived; None where there is none."""
     is_live: bool = False
     without_below: int = 0
-    """It does without what rules of retention had taken out below this id by then."""
+    """Retention rules had taken out messages below this id by then; the reader goes on without them."""
     values_from: int | None = None
-    """Of a reader of a last-value queue that asked for no start: its values from this id on, below ``first``, come
-    before; None where none do."""
+    """For a reader of a last-value queue that requested no start: it first gets the queue's values from this id on and
+    below ``first``. None: it gets no values first."""
 
 
 def check_start(start: ReplayStart, facts: LogFacts) -> None:
     """
-    What can be said of a start before the log is looked at.
+    Check a start as far as that is possible without reading the log.
 
     Raises:
         Refused: REPLAY_DISABLED, LOG_MODIFIED.
@@ -114,12 +115,12 @@ def check_start(start: ReplayStart, facts: LogFacts) -> None:
 
 def is_before_log(start: ReplayStart, facts: LogFacts, now_ms: int) -> bool:
     """
-    Whether a start may lie before the log, where the log's archive has to be asked. What is searched for, and the last
-    message on a topic, may lie anywhere.
+    Whether a start may be before the log, so that the log's archive has to be read. Searches, and the last message of a
+    topic, may be anywhere.
     """
     first_id, floor_ms = facts.log_first_id, facts.log_floor_ms
     if first_id <= 1:
-        return False  # Nothing ever left it.
+        return False  # no message has left the log
     until = start.until
     if until is not None and until.kind not in ("now", "offset", "id") and int(until.value) < floor_ms:  # type: ignore[arg-type]
         return True
@@ -150,19 +151,19 @@ def resolve(
     found: int | None = None,
 ) -> Resolved:
     """
-    Turn what was asked for into ids of the log.
+    Resolve a start to ids of the log.
 
-    With ``missing=clamp`` a start before the log is its beginning, and one after it is live. A message-id, a selector
-    or a trimmed point that the log does not have (any more) is its beginning, too: the message may have been trimmed,
-    and who reads on from it must not miss what came after. Only a point that nobody ever made is refused all the same:
-    its name is a mistake, and no place in the log is near it.
+    With ``missing=clamp``, a start before the log becomes its beginning, and a start after it becomes live. A
+    message-id or selector without a match, or a trimmed point, becomes the beginning, too: the message may have been
+    trimmed, and the reader must not miss the messages after it. Only a point that does not exist is still refused: its
+    name is a mistake, and no place in the log is near it.
 
     Args:
-        found: What was found for a start that has to be searched for (``gateway.core.replay.search``), or counted back
-            to; None when there is no such message.
+        found: The id that was found for a start that needs a search (``gateway.core.replay.search``) or a count back
+            from the end; None when there is no such message.
 
     Raises:
-        Refused: It cannot start there (docs/reference/refusals.md).
+        Refused: The replay cannot start there (docs/reference/refusals.md).
     """
     check_start(start, facts)
     first = _first(start, facts, probe, now_ms, matches, found)
@@ -174,10 +175,11 @@ def resolve(
 
 def check_is_whole(start: ReplayStart, first: int, taken_out: TakenOut, now_ms: int) -> None:
     """
-    That no rule of retention took messages out from where a replay starts on, unless it wants what there is.
+    Check that no retention rule took out messages from the start of a replay on, unless the start has ``missing=clamp``
+    or names no message or time.
 
     Args:
-        taken_out: Of the topics asked for.
+        taken_out: What retention rules took out of the requested topics.
 
     Raises:
         Refused: START_MESSAGE_UNAVAILABLE, START_TIME_NOT_AVAILABLE.
@@ -185,7 +187,7 @@ def check_is_whole(start: ReplayStart, first: int, taken_out: TakenOut, now_ms: 
     if start.missing is Missing.CLAMP or start.kind not in _PLACES | _TIMES:
         return
     if start.kind in _TIMES and _time_of(start, now_ms) < taken_out.whole_ms:
-        # The first message since then may well lie behind what is missing.
+        # The first message since then may come after the missing ones.
         raise Refused(
             ErrorCode.START_TIME_NOT_AVAILABLE,
             f"a rule of retention took messages out of the log{_of_topics(taken_out)}, which is whole from "
@@ -218,7 +220,7 @@ def _first(
             last = probe.last_matching(matches)
             return facts.next_id if last is None or last < facts.first_id else last
         case StartKind.NEWEST:
-            # Where there are fewer, all of them are what was asked for.
+            # If the log has fewer messages, the start means all of them.
             return facts.next_id if found is None else _clamped(found, facts)
         case StartKind.DATE | StartKind.AGO:
             return _since(_time_of(start, now_ms), facts, probe, now_ms, clamp)
@@ -248,7 +250,7 @@ def _first(
 
 
 def _time_of(start: ReplayStart, now_ms: int) -> int:
-    """The time that a date, or how long ago, says."""
+    """The time of a start that is a date or an age."""
     said_ms = int(start.value)  # type: ignore[arg-type]
     return now_ms - said_ms if start.kind is StartKind.AGO else said_ms
 
@@ -259,7 +261,7 @@ def _position_of(start: ReplayStart) -> ReplayId:
 
 
 def _number_in_this_log(position: ReplayId, facts: LogFacts) -> int:
-    """A replay id's number, if this is the log that gave it out: in another it is some other message's."""
+    """A replay id's number, if it is from this log: in another log the number belongs to another message."""
     if position.generation != facts.generation:
         raise Refused(
             ErrorCode.LOG_MODIFIED,
@@ -292,7 +294,7 @@ def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: b
 
 
 def _of_topics(taken_out: TakenOut) -> str:
-    """Of which rule's topics, as a refusal says it."""
+    """The rule's topics, for the text of a refusal."""
     return f" that are of {', '.join(taken_out.topics[:3])}{', …' if len(taken_out.topics) > 3 else ''}"
 
 
@@ -301,7 +303,7 @@ def _with_archive(facts: LogFacts) -> str:
 
 
 def _at_offset(offset: int, facts: LogFacts, clamp: bool) -> int:
-    # The next offset to be given out is a fair start: it is what a consumer that has read everything asks for.
+    # The next offset is a valid start: a consumer that has read everything asks for it.
     if facts.first_id <= offset <= facts.next_id or clamp:
         return _clamped(offset, facts)
     raise Refused(
@@ -327,10 +329,10 @@ def _at_point(name: str, facts: LogFacts, clamp: bool) -> int:
 
 def last_of(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> int | None:
     """
-    The last id of a bounded replay; None where it goes on.
+    The last id of a bounded replay; None where it is not bounded.
 
     Raises:
-        Refused: UNKNOWN_START, the end lies in the future; LOG_MODIFIED.
+        Refused: UNKNOWN_START, the end is in the future; LOG_MODIFIED.
     """
     until = start.until
     if until is None:

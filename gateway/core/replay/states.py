@@ -1,18 +1,19 @@
 """
-How a replay onto an endpoint proceeds: its states, what it has done so far, and what is left.
+How an endpoint replay proceeds: its states, and its progress.
 
-States and transitions stand in ``TRANSITIONS`` and nowhere else; the diagram in docs/explanation/replay-states.md is
+``TRANSITIONS`` is the only definition of states and transitions; the diagram in docs/explanation/replay-states.md is
 made from it (Solace, "Message Replay", section "Replay States").
 
-Theory of operation. A replay reads the log from ``position`` on and puts what matches the endpoint's subscriptions on
-it again, in memory alone: what is written is a cursor over the log, of what was acknowledged. Meanwhile the endpoint is
-left out of routing: live messages go to the log alone. Once everything committed has been read, the endpoint is routed
-to again from ``live_from`` on, the next id to be given out; the few messages below it that are still on their way into
-the store are read as they arrive. Ids below ``live_from`` come from the log, all others from routing: no gap and no
-duplicate, whatever is published meanwhile.
+Theory of operation. A replay reads the log from ``position`` on, and puts the messages that match the endpoint's
+subscriptions on it again. It does so only in memory; the store gets a cursor over the log that says which messages are
+settled. Meanwhile the endpoint is left out of routing: live messages only go to the log. Once all committed messages
+have been read, messages are routed to the endpoint again from ``live_from`` on, which is the next id to be given out.
+The few messages below ``live_from`` that are not committed yet are read as they are committed. So ids below
+``live_from`` come from the log and all others from routing: without gap and without duplicate, whatever is published
+meanwhile.
 
-A start after a stop reads the log again from the replay's cursor on: what had been put and was not acknowledged is
-found by the subscriptions that were in force then (``subscriptions``).
+After a restart, the replay reads the log again from its cursor on. By the subscriptions of that time
+(``subscriptions``), it finds the messages that it had put and that are not settled.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from typing import Any, Final, NamedTuple
 
 class ReplayState(enum.Enum):
     """
-    Where an endpoint's replay stands. While a failed one waits for its consumers to hear of it, Solace shows
-    ``failed``; here it is shown until the next replay, with the reason.
+    The state of an endpoint's replay. Solace shows ``failed`` until the consumers of a failed replay are notified; here
+    it is shown, with the reason, until the next replay.
     """
 
     NONE = "n/a"
@@ -40,7 +41,7 @@ class ReplayState(enum.Enum):
 
 
 class ReplayEvent(enum.Enum):
-    """What makes a replay go from one state to another."""
+    """The events that move a replay from one state to another."""
 
     REQUESTED = "a replay is requested"
     CLEARED = "what lay on the endpoint is removed"
@@ -51,7 +52,7 @@ class ReplayEvent(enum.Enum):
 
 
 _ANEW: Final = {ReplayEvent.REQUESTED: ReplayState.INITIALIZING}
-"""A replay may be asked for in every state: it cancels the one under way."""
+"""A replay may be requested in every state: it cancels the running one."""
 
 TRANSITIONS: Final[dict[ReplayState, dict[ReplayEvent, ReplayState]]] = {
     ReplayState.NONE: _ANEW,
@@ -90,13 +91,13 @@ def state_diagram() -> str:
 
 @dataclass(slots=True)
 class ReplayTotals:
-    """What became of all replays of an endpoint; times in ms since the epoch, 0 for never."""
+    """Totals of all replays of an endpoint; times in ms since the epoch, 0 for never."""
 
     started: int = 0
     succeeded: int = 0
     failed: int = 0
     transmitted: int = 0
-    """Replayed messages handed to consumers, each time one was."""
+    """Deliveries of replayed messages to consumers; redeliveries count again."""
     acknowledged: int = 0
     last_started_ms: int = 0
     last_completed_ms: int = 0
@@ -106,16 +107,16 @@ class ReplayTotals:
 
 
 class Progress(NamedTuple):
-    """How far a replay is, as an administrator is shown it."""
+    """The progress of a replay, for an administrator."""
 
     position: int
     """The next id of the log to be read."""
     remaining: int
-    """Ids of the log that are still to be looked at; how many of them match is not known before."""
+    """Ids of the log that are still to be read; how many of them match is not known before."""
     outstanding: int
-    """Replayed messages that lie on the endpoint unacknowledged."""
+    """Unsettled replayed messages on the endpoint."""
     eta_ms: int | None
-    """Until the end of the log is reached, at the pace so far; None when nothing was read yet, or all was."""
+    """The time until the end of the log is reached, at the pace so far; None when nothing or everything was read."""
 
 
 @dataclass(slots=True)
@@ -125,40 +126,41 @@ class Replay:
     position: int
     """The next id of the log to read."""
     first: int = 0
-    """Where it began."""
+    """The id where it began."""
     name: str = ""
-    """Of its record; empty for one that was begun by an earlier version."""
+    """The name of its record; empty if an earlier version began the replay."""
     marked_below: int = 0
-    """Messages below this id were published before it was asked for: its consumers are told that they are replayed.
-    Later ones come by it for the first time."""
+    """Messages below this id were published before the request: they are marked as replayed for consumers. The replay
+    delivers later ones for the first time."""
     kept_up_to: int = 0
-    """The newest message that lay on the endpoint when it began, and stayed: it is not a replayed one. 0 for none."""
+    """The newest message that was on the endpoint when it began and stayed: such messages are not replayed ones. 0 for
+    none."""
     size_bytes: int = 0
-    """Content of what it has put."""
+    """The content of the messages that it has put."""
     cursor: int = 0
-    """The number of its cursor; 0 once that is gone."""
+    """The number of its cursor; 0 once that is dropped."""
     subscriptions: list[tuple[int, list[str]]] = field(default_factory=list)
-    """What the endpoint subscribes to, and from which id on the log was read by it; rising."""
+    """(first id, subscriptions): from this id on the log was read by these subscriptions of the endpoint; rising."""
     state: ReplayState = ReplayState.NONE
     started_ms: int = 0
     live_from: int | None = None
-    """From this id on the endpoint is routed to again; None while the replay is behind."""
+    """From this id on, messages are routed to the endpoint again; None while the replay is behind."""
     put: int = 0
-    """Messages put on the endpoint so far; with them those that came meanwhile and are not in the log. What a stop took
-    away before it was acknowledged is not counted: it is put again."""
+    """Messages put on the endpoint so far, including those that came meanwhile and are not in the log. After a restart,
+    messages that are put again count once."""
     acknowledged: int = 0
     end_id: int | None = None
-    """The last message before live, once it is known."""
+    """The last message before live; None until it is known."""
     is_forced: bool = False
-    """It is to end where it is, and everything on the endpoint stays."""
+    """It is to end at its position, and all messages on the endpoint stay."""
     is_blocked: bool = False
-    """What it has put is not what the selectors of the endpoint's consumers want: it would not complete."""
+    """No consumer's selector matches the messages that it has put: it cannot complete."""
     is_archived: bool = False
-    """Some of what it has put was in the log's archive alone: a start reads that again, from its cursor on."""
+    """It has put messages that only the log's archive has: after a restart it reads them again, from its cursor on."""
     totals: ReplayTotals = field(default_factory=ReplayTotals)
 
     def move(self, event: ReplayEvent) -> None:
-        """The one place where a replay changes state."""
+        """Change the state by an event. Apart from this, only ``resume`` sets it."""
         after = TRANSITIONS[self.state].get(event)
         if after is None:
             raise AssertionError(f"a replay that is {self.state.value} has no place for: {event.value}")
@@ -166,46 +168,46 @@ class Replay:
 
     @property
     def is_reading(self) -> bool:
-        """There is more to be read from the log."""
+        """Whether it has more to read from the log."""
         return self.state in _READING
 
     @property
     def is_under_way(self) -> bool:
-        """It can still fail, or be cancelled."""
+        """Whether it can still fail or be cancelled."""
         return self.state in _UNDER_WAY
 
     @property
     def is_behind(self) -> bool:
-        """The endpoint is left out of routing."""
+        """Whether the endpoint is left out of routing."""
         return self.is_reading and self.live_from is None
 
     @property
     def boundary(self) -> int | None:
-        """What lies below this id is the replay's own; None when it has nothing on the endpoint any more."""
+        """The endpoint's messages below this id are the replay's; None when it has none on the endpoint any more."""
         if self.is_reading:
             return self.position
         return self.live_from if self.state is ReplayState.PENDING_COMPLETE else None
 
     @property
     def fresh_from(self) -> int | None:
-        """Messages from this id on are live ones, which can expire; None while all are history."""
+        """Messages from this id on are live, and can expire; None while all are history."""
         return 0 if self.state is ReplayState.FAILED else self.live_from
 
     @property
     def is_marking(self) -> bool:
-        """What it has put may be on the endpoint, to be handed out with its name."""
+        """Whether its messages may be on the endpoint, to be delivered with its name."""
         return self.name != "" and (
             self.is_under_way or (self.is_forced and self.state is ReplayState.COMPLETE)
         )
 
     @property
     def outstanding(self) -> int:
-        """Replayed messages on the endpoint that were not acknowledged yet."""
+        """How many replayed messages are unsettled on the endpoint."""
         return self.put - self.acknowledged
 
     def progress(self, next_id: int, now_ms: int) -> Progress:
         """
-        How far it is.
+        Its progress.
 
         Args:
             next_id: One past the last committed id of the log.
@@ -231,9 +233,9 @@ class Replay:
 
         Args:
             cursor: The number of its cursor.
-            subscriptions: The endpoint's.
-            name: Of its record.
-            before: The endpoint's last one, whose totals go on; one that is under way is cancelled by this.
+            subscriptions: The endpoint's subscriptions.
+            name: The name of its record.
+            before: The endpoint's last replay, whose totals continue. If it is running, it is cancelled.
         """
         totals = before.totals if before is not None else ReplayTotals()
         if before is not None and before.is_under_way:
@@ -253,39 +255,39 @@ class Replay:
         return replay
 
     def subscribe(self, position: int, subscriptions: Iterable[str]) -> None:
-        """From this id on the log is read by other subscriptions."""
+        """From this id on, the log is read by these subscriptions."""
         self.subscriptions = [one for one in self.subscriptions if one[0] < position]
         self.subscriptions.append((position, list(subscriptions)))
 
     def put_up_to(self, position: int, count: int, size_bytes: int = 0) -> None:
-        """So many messages below ``position``, the next id to read, are put, with so much content of the log."""
+        """Count messages that were put, and their content from the log; ``position`` is the next id to read."""
         self.position = position
         self.put += count
         self.size_bytes += size_bytes
 
     def found_end(self, message_id: int) -> None:
-        """This is the last message before live."""
+        """Note the last message before live."""
         self.end_id = message_id
 
     def force_complete(self) -> None:
-        """It is complete, whatever was acknowledged."""
+        """Complete the replay, whether or not all messages are settled."""
         self.is_forced = True
         self.move(ReplayEvent.FORCED)
         self.totals.succeeded += 1
 
     def blocked(self) -> None:
-        """What it has put is not what any consumer wants."""
+        """Note that no consumer wants the messages that it has put."""
         self.is_blocked = True
 
     def completed(self, now_ms: int) -> bool:
-        """Note when it became complete; whether that was news."""
+        """Note when it became complete. Return whether this was not noted before."""
         if self.state is not ReplayState.COMPLETE or self.totals.last_completed_ms >= self.started_ms:
             return False
         self.totals.last_completed_ms = max(now_ms, self.started_ms)
         return True
 
     def transmit(self, ids: Sequence[int], now_ms: int) -> None:
-        """These, rising, are handed to a consumer."""
+        """Count messages (rising) that are handed to a consumer."""
         bound = self.boundary
         if bound is None or not ids or ids[0] >= bound:
             return
@@ -301,7 +303,7 @@ class Replay:
         return len(ids) if bound is None else bisect_left(ids, bound)
 
     def acknowledge(self, ids: Sequence[int]) -> int:
-        """These messages, rising, left the endpoint for good; how many of them count as replayed."""
+        """Count settled messages (rising). Return how many of them count as replayed."""
         count = self.acknowledges(ids)
         self.acknowledged += count
         self.totals.acknowledged += count
@@ -309,17 +311,17 @@ class Replay:
         return count
 
     def take_back(self, ids: Sequence[int]) -> None:
-        """Messages, rising, that were acknowledged to be tried again later are on the endpoint once more."""
+        """Messages (rising) that were counted as settled when they were delayed for retry are on the endpoint again."""
         self.put += self.acknowledges(ids)
 
     def settle_state(self) -> None:
-        """Pending-complete becomes complete with the last acknowledgement."""
+        """Move from pending-complete to complete if all replayed messages are settled."""
         if self.state is ReplayState.PENDING_COMPLETE and self.outstanding <= 0:
             self.move(ReplayEvent.ACKNOWLEDGED)
             self.totals.succeeded += 1
 
     def fail(self, reason: str, now_ms: int) -> None:
-        """It cannot go on, or is not to."""
+        """The replay fails or is cancelled."""
         self.move(ReplayEvent.FAILED)
         self.totals.failed += 1
         self.totals.last_failed_ms = now_ms
@@ -328,12 +330,12 @@ class Replay:
 
     def resume(self, next_id: int, position: int, acknowledged: int, kept: int) -> None:
         """
-        Go on after a restart. Ids from ``next_id`` on that a crash took back will be given to other messages.
+        Go on after a restart. Ids from ``next_id`` on were lost in a crash, and will be given to other messages.
 
         Args:
-            position: The next id of the log to read: what was not acknowledged is read again.
-            acknowledged: How many messages were, by its cursor.
-            kept: How many that were not lie on the endpoint, though the log has dropped them.
+            position: The next id of the log to read: unsettled messages are read again.
+            acknowledged: How many messages are settled, by its cursor.
+            kept: How many unsettled messages have references, because the log has dropped them.
         """
         if self.live_from is not None:
             self.live_from = min(self.live_from, next_id)
@@ -341,9 +343,9 @@ class Replay:
             return
         self.position = min(position, next_id)
         if self.state is ReplayState.INITIALIZING:
-            # The removal was committed with this state, or it would not be known here.
+            # The emptying was committed together with this state, else the store would not have the state.
             self.move(ReplayEvent.CLEARED)
-        # One that had put everything has to put again what was not acknowledged.
+        # A replay that had put all messages has to put the unsettled ones again.
         self.state = ReplayState.ACTIVE
         self.is_forced = False
         self.totals.acknowledged += max(acknowledged - self.acknowledged, 0)
@@ -366,6 +368,6 @@ class Replay:
         return cls(**fields)
 
 
-# ``asdict`` copies all that is in them: it takes several times as long, and a replay is written again and again.
+# ``asdict`` copies the values, which takes several times as long, and a replay is saved often.
 _FIELDS: Final = tuple(one.name for one in fields(Replay))
 _TOTALS: Final = tuple(one.name for one in fields(ReplayTotals))
