@@ -1,9 +1,9 @@
 """
-Hatchling's build hook: compiles what is written in C, the engine's loops first of all.
+Hatchling's build hook: compiles the modules in C, such as the engine's loops.
 
-Into a wheel; or into the tree, where the install is editable. A machine that cannot compile them gets a wheel without
-them: the gateway then runs the same loops in Python, and says so. ``$REWIND_NATIVE`` says what is wanted, as it does to
-a gateway: ``1`` makes a build fail that cannot compile, ``0`` leaves the extensions out.
+They are compiled into a wheel, or, for an editable install, into the tree. A machine that cannot compile them builds a
+wheel without them: the gateway then runs the same loops in Python, and says so. ``$REWIND_NATIVE`` decides, as it does
+for a gateway: ``1`` makes a build fail that cannot compile, ``0`` leaves the extensions out.
 
 ``python .build/extension.py`` compiles them into the tree.
 """
@@ -24,26 +24,26 @@ ROOT = Path(__file__).parent.parent
 
 MODULES = ("amqp_ext.message._fronts", "gateway.amqp.engine._transfers", "gateway.core._id_set")
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
-"""Whether one library serves every Python: the stable ABI has no word yet on those without the interpreter's lock."""
+"""Whether one library serves every Python: there is no stable ABI yet for Pythons without the interpreter's lock."""
 
 SUFFIX = ".abi3.so" if STABLE else sysconfig.get_config_var("EXT_SUFFIX")
 OLDEST = (3, 11)
-"""The Python whose stable ABI it is, as ``requires-python`` has it."""
+"""The oldest Python of the stable ABI, as in ``requires-python``."""
 
 OPTIONS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden")
-"""For the compiler, behind those that Python itself was compiled with; ``$CFLAGS`` has more."""
+"""For the compiler, after the options that Python itself was compiled with; ``$CFLAGS`` adds more."""
 
 FAILURES = (BaseError, CCompilerError)
-"""There is no compiler, or no header of Python's; or it is not C."""
+"""Raised where there is no compiler, or no header of Python's, or where the source is not valid C."""
 
 
 def source_of(module: str) -> Path:
-    """What it is compiled from, below the root."""
+    """The source of a module, below the root."""
     return Path(*module.split(".")).with_suffix(".c")
 
 
 def compile_to(folder: str) -> list[Path]:
-    """Compiles them, with all that comes of it in one folder, where they lie as below the root. Raises ``FAILURES``."""
+    """Compiles all modules into a folder, at the paths that they have below the root. Raises ``FAILURES``."""
     limited = [("Py_LIMITED_API", f"0x{OLDEST[0]:02x}{OLDEST[1]:02x}0000")] if STABLE else []
     extensions = [
         Extension(
@@ -65,8 +65,8 @@ def compile_to(folder: str) -> list[Path]:
 
 def platform_of(libraries: list[Path]) -> str:
     """
-    The platform of a wheel with these libraries, as PEP 600 names those of glibc: they need nothing but that, from the
-    version on whose symbols they ask for.
+    The platform of a wheel with these libraries, in the words of PEP 600: they need glibc alone, in the version of the
+    newest symbol that they use, or later.
     """
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     code = b"".join(library.read_bytes() for library in libraries)
@@ -76,20 +76,20 @@ def platform_of(libraries: list[Path]) -> str:
 
 def compile_in_place() -> None:
     """
-    Compiles them into the tree, where a process may have them loaded, and another may compile them as well.
+    Compiles all modules into the tree, where one process may have them loaded, and another may compile them, too.
 
-    Raises ``FAILURES``, and then there are none: those from before may be older than what calls them.
+    Raises ``FAILURES``, and then removes the libraries: those from before may be older than the code that calls them.
     """
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
     sources = [ROOT / source_of(module) for module in MODULES]
     for source in sources:
         for other in set(source.parent.glob(f"{source.stem}.*.so")) - {source.with_suffix(SUFFIX)}:
-            other.unlink(missing_ok=True)  # made for one Python, which would take it first
+            other.unlink(missing_ok=True)  # compiled for one version of Python, which would prefer it
     with TemporaryDirectory(prefix="extension-", dir=build) as folder:
         try:
             for built in compile_to(folder):
-                # On the same disk, so that half a file is never seen.
+                # Both are on the same disk, so that nobody ever sees half a file.
                 Path(folder, built).replace(ROOT / built)
         except FAILURES:
             for source in sources:
@@ -129,7 +129,7 @@ class ExtensionHook(BuildHookInterface[Any]):
             build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Leaves nothing behind."""
+        """Removes the folder in which it compiled."""
         self._folder.cleanup()
 
 

@@ -30,7 +30,7 @@ IMPORTED = re.compile(rb'(\b(?:from|import)\s*)(["\'])([^"\'./][^"\']*)\2')
 """An import by a package's name, which no browser knows without an import map."""
 
 SOURCE_MAP = re.compile(rb"\n?//# sourceMappingURL=\S+\s*$")
-"""Where the source is said to be, which is not here."""
+"""The comment that names a source map, which is not fetched."""
 
 
 def packed(name: str, version: str) -> bytes:
@@ -58,7 +58,7 @@ def members(package: bytes) -> dict[str, bytes]:
 
 
 def adapted(text: bytes, file: dict[str, Any], places: dict[str, str]) -> bytes:
-    """A file as a browser loads it: its imports lead to its neighbours, and a script's one variable is exported."""
+    """A file as a browser loads it: its imports name the files next to it, and a script's one variable is exported."""
 
     def relative(found: re.Match[bytes]) -> bytes:
         return found[1] + found[2] + f"./{places[found[3].decode()]}".encode() + found[2]
@@ -72,7 +72,7 @@ def adapted(text: bytes, file: dict[str, Any], places: dict[str, str]) -> bytes:
 
 
 def main() -> None:
-    """Writes the files, and what is known of them."""
+    """Writes the files, and their list."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
 """
-``./run package``: what people install Rewind from, in ``build/packages``.
+``./run package``: builds all packages of Rewind, into ``build/packages``.
 
-The same commit gives the same bytes. ``--test`` then installs it all as people would, and says what came of it.
+The same commit gives the same bytes. ``--test`` then installs the packages as people would, and prints the results.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def build(checkout: Checkout, output: Path, kinds: Sequence[str], engine: Path | None, *, here: bool) -> None:
-    """Fills a folder, which has nothing else afterwards."""
+    """Builds packages into a folder, which has nothing else afterwards."""
     began = time.monotonic()
     if not here:
         roots.need_root()
@@ -89,7 +89,7 @@ def build(checkout: Checkout, output: Path, kinds: Sequence[str], engine: Path |
 
 
 def write_sums(folder: Path) -> None:
-    """``SHA256SUMS``, as ``sha256sum --check`` reads it."""
+    """Writes ``SHA256SUMS``, as ``sha256sum --check`` reads it."""
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())
     ]

@@ -1,7 +1,7 @@
 """
-The Helm chart: the folder ``chart`` beside this module, with the dashboard and the rules that the gateway prints.
+The Helm chart: the folder ``chart`` next to this module, with the dashboard and the rules that the gateway prints.
 
-Run by itself, it gets what the tests of the chart and of the rules need: ``python3 .package/chart.py``.
+``python3 .package/chart.py`` fetches the tools that the tests of the chart and of the rules need.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "rewind"
 
 
 def fill(folder: Path) -> Path:
-    """Makes the chart in a new folder, as Helm reads it; returns that."""
+    """Makes the chart in a new folder, as Helm reads it; returns the folder."""
     sys.path.insert(0, str(ROOT))
     try:
         from gateway.admin.monitoring import dashboard, rules  # noqa: PLC0415 - of this checkout
@@ -37,8 +37,8 @@ def fill(folder: Path) -> Path:
 
 def build(output: Path, scratch: Path, version: str, epoch: int) -> Path:
     """
-    Packs the chart as ``helm package`` does, every file of one date, and lays its dashboard and its rules beside it,
-    for those who have no Kubernetes; returns the archive.
+    Packs the chart as ``helm package`` does, all files with the same date; returns the archive. The dashboard and the
+    rules are also put next to it, for people without Kubernetes.
     """
     folder = fill(scratch / NAME)
     for name in ("dashboard.json", "rules.yaml"):
@@ -60,7 +60,7 @@ def build(output: Path, scratch: Path, version: str, epoch: int) -> Path:
 # --- what its tests need ----------------------------------------------------------------------------------------------
 
 TOOLS = ROOT / "build" / "tools"
-"""Where the tests look, beside the path."""
+"""Where the tests look for tools, in addition to the path."""
 
 BUILT = {
     "helm": "helm.sh/helm/v3/cmd/helm@v3.19.5",
@@ -72,18 +72,18 @@ SCHEMAS = "kubernetes-validate==1.37.0"
 """The schemas of Kubernetes' objects, as files, for each of its versions."""
 
 VERSIONS = ("1.25.0", "1.31.0", "1.36.0")
-"""Of Kubernetes: an old one, and newer ones."""
+"""Versions of Kubernetes: an old one, and newer ones."""
 
 PROMTOOL = "prometheus"
-"""Debian's package that has it."""
+"""Debian's package that has promtool."""
 
 
 def fetch_tools(folder: Path = TOOLS) -> None:
     """
-    Gets Helm, kubeconform, Kubernetes' schemas and promtool, what is not there yet; nothing is installed on the system.
+    Fetches Helm, kubeconform, Kubernetes' schemas and promtool, where missing; installs nothing on the system.
 
     Raises:
-        subprocess.CalledProcessError: One of them cannot be had.
+        subprocess.CalledProcessError: One of them cannot be fetched.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, package in BUILT.items():
@@ -115,7 +115,7 @@ def fetch_tools(folder: Path = TOOLS) -> None:
 
 
 def _take_schemas(schemas: Path, to: Path) -> None:
-    """Copies those of some versions. They refer to each other by addresses on the web: here they lie side by side."""
+    """Copies the schemas of some versions. They refer to each other by web addresses; the copies, by file names."""
     for version in VERSIONS:
         (to / version).mkdir(parents=True)
         for file in (schemas / f"v{version}-local-strict").glob("*.json"):

@@ -1,5 +1,5 @@
 """
-What is packaged: the files of this checkout, and how what is made of them is called and dated.
+What is packaged: the files of this checkout; and the version and the date of all that is made of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Failed(Exception):
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
     """
-    What a command prints.
+    Run a command, and return what it prints.
 
     Raises:
-        Failed: It ended with another status than zero; with the last of what it said.
+        Failed: Its exit status is not zero; the message has the last lines of its output.
     """
     done = subprocess.run(
         [str(word) for word in command],
@@ -42,7 +42,7 @@ def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> st
 
 
 def say(text: str) -> None:
-    """A line about what is done now, for whoever waits."""
+    """Print a line of progress."""
     print(f"package: {text}", file=sys.stderr, flush=True)
 
 
@@ -58,24 +58,24 @@ class Checkout:
         self.root = root
 
     def git(self, *arguments: str) -> str:
-        """What git says here."""
+        """Run git in this checkout, and return what it prints."""
         return run("git", *arguments, cwd=self.root).strip()
 
     @cached_property
     def version(self) -> str:
-        """As pyproject.toml has it, the one place."""
+        """The version in pyproject.toml, the only place that has it."""
         return str(tomllib.loads((self.root / "pyproject.toml").read_text())["project"]["version"])
 
     @cached_property
     def epoch(self) -> int:
-        """When the commit was made, in seconds since 1970: every file that is made is of then."""
+        """The time of the commit, in seconds since 1970: it is the date of every file that is made."""
         return int(self.git("log", "-1", "--format=%ct"))
 
     @cached_property
     def debian_version(self) -> str:
         """
-        That of the package: the version of a release; else one that is sorted by its commit, in front of the version's
-        release, or behind it when that has been.
+        The version of the packages: of a release, its version. Of another commit, one that sorts by the number of
+        commits: before the release of this version, or after it if that exists.
         """
         tag, head = f"v{self.version}", self.git("rev-parse", "HEAD")
         is_dirty = bool(self.git("status", "--porcelain"))
@@ -99,7 +99,7 @@ class Checkout:
 
 
 def date_all(folder: Path, epoch: int) -> None:
-    """Has every file and folder in here be of one second, and readable by all whatever the umask."""
+    """Gives every file and folder in here the same time, and makes it readable by all, whatever the umask."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)

@@ -1,9 +1,9 @@
 """
-The Debian package: one for Debian 12 and 13, whose Pythons differ.
+The Debian package: one package for Debian 12 and 13, which have different Pythons.
 
 ``/opt/rewind`` is a virtual environment in which ``bin/python`` is the system's ``python3``, with a folder of
-libraries for each Python there may be. So nothing is installed by pip on the machine, dpkg knows every file, and a
-machine that goes from Debian 12 to 13 goes on with what it has. Files that are the same for both are there once.
+libraries for each of these Pythons. So pip installs nothing on the machine, dpkg knows every file, and a machine that
+is upgraded from Debian 12 to 13 needs no other package. Files that are the same for both Pythons are stored once.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from checkout import Checkout, date_all, run
 
 HERE = Path(__file__).resolve().parent
 PYTHONS = ("3.11", "3.13")
-"""Those of Debian 12 and 13. ``debian/control`` says the same."""
+"""The Pythons of Debian 12 and 13. ``debian/control`` names the same."""
 
 LOCKS = ("base", "oauth", "postgresql", "telemetry")
-"""What it brings: all that a gateway can use, but the archive's libraries, which weigh more than all else."""
+"""All that a gateway can use, except the archive's libraries, which are larger than all else together."""
 
 COMMAND = """\
 #!/opt/rewind/bin/python -I
@@ -48,7 +48,7 @@ def build(
     Makes the package.
 
     Args:
-        made: The wheels that ``wheels.build`` made.
+        made: The paths that ``wheels.build`` returned.
     """
     tree = scratch / "deb"
     fill(tree, checkout, made, scratch, pythons, LOCKS)
@@ -101,7 +101,7 @@ def fill(
 
 
 def share_files(first: Path, second: Path) -> None:
-    """Has what is the same in both folders be there once, under two names."""
+    """Stores files that are the same in both folders once, under two names."""
     for path in second.rglob("*"):
         other = first / path.relative_to(second)
         if path.is_file() and other.is_file() and filecmp.cmp(path, other, shallow=False):
@@ -110,19 +110,19 @@ def share_files(first: Path, second: Path) -> None:
 
 
 def place(source: Path, target: Path) -> None:
-    """A copy, in folders that are made for it."""
+    """Copies a file, and makes the folders that it needs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(source.read_bytes())
 
 
 def compress(source: Path, target: Path) -> None:
-    """A copy, compressed, without its name and time."""
+    """Copies a file in compressed form, without its name and time."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(gzip.compress(source.read_bytes(), mtime=0))
 
 
 def control(tree: Path, checkout: Checkout) -> None:
-    """What dpkg needs to know of a tree."""
+    """Writes what dpkg needs to know of a tree."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     inodes = {path.stat().st_ino: path.stat().st_size for path in files}
     project: dict[str, Any] = tomllib.loads((checkout.root / "pyproject.toml").read_text())["project"]

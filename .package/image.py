@@ -40,11 +40,11 @@ VARIANTS = {
     "": ("base", "oauth", "telemetry"),
     "-full": ("base", "oauth", "postgresql", "telemetry", "archive"),
 }
-"""What an image is called behind its name, and the locks of what is in it."""
+"""The suffix of an image's name, and the locks of what is in it."""
 
 USER = 10001
 WRONG_SETTINGS = 2
-"""With what a gateway ends that cannot use its settings."""
+"""The exit status of a gateway that cannot use its settings."""
 
 NEEDLESS = (
     "boot home media mnt opt srv",  # folders
@@ -55,7 +55,7 @@ NEEDLESS = (
     "usr/bin/pydoc* usr/bin/pygettext*",
     "dev/* usr/share/[!zc]* usr/share/z[!o]* usr/share/c[!a]* usr/local/* var/cache var/backups var/lib/[!d]*",
 )
-"""What is taken out again: tools that only maintainer scripts need, and texts."""
+"""What is removed again: tools that only maintainer scripts need, and texts."""
 
 HEALTHY = "import urllib.request as u; u.urlopen('http://127.0.0.1:8672/readyz', timeout=5)"
 
@@ -85,7 +85,7 @@ def build(checkout: Checkout, made: Iterable[Path], output: Path, scratch: Path)
 
 
 def debian(system: Path, checkout: Checkout) -> list[tuple[str, str]]:
-    """Makes the root under the gateway; the names and versions of the packages it is made of."""
+    """Makes the root under the gateway; returns the names and versions of its packages."""
     Root.make(system, RELEASE, *PACKAGES, variant="extract", keep_packages=True)
     packages, status = [], []
     for archive in sorted((system / "var/cache/apt/archives").glob("*.deb")):
@@ -120,7 +120,7 @@ def debian(system: Path, checkout: Checkout) -> list[tuple[str, str]]:
 
 
 def compile_all(system: Path, tree: Path) -> None:
-    """Compiles the libraries of a tree, with the Python of the system; their times do not matter to what is made."""
+    """Compiles the libraries of a tree, with the Python of the system. The result does not depend on file times."""
     options = ["-I", "-m", "compileall", "-q", "-f", "-j", "1", "--invalidation-mode", "unchecked-hash"]
     python = f"/usr/bin/python{PYTHON}"
     if tree == system:
@@ -140,13 +140,13 @@ class Layer:
 
     file: Path
     digest: str
-    """Of the file, in hexadecimal digits."""
+    """SHA-256 of the file, in hexadecimal digits."""
     unpacked: str
     """Digest of the tar in it."""
 
 
 class Digested(io.RawIOBase):
-    """What is written to a file, and its digest."""
+    """Writes to a file, and makes the digest of what is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -165,7 +165,7 @@ class Digested(io.RawIOBase):
 
 
 def pack(tree: Path, epoch: int, file: Path) -> Layer:
-    """Packs the files of a tree: root's, of one date, but for the data folder, which is the gateway's."""
+    """Packs the files of a tree. All have the same date and belong to root, except the data folder: the gateway's."""
     date_all(tree, epoch)
     with file.open("wb") as opened:
         packed = Digested(opened)
@@ -223,7 +223,7 @@ def write(file: Path, name: str, layers: Sequence[Layer], checkout: Checkout) ->
             "Volumes": {"/data": {}},
             "WorkingDir": "/data",
             "StopSignal": "SIGTERM",
-            # Docker's word, which its engine reads in this format, too; podman leaves it out.
+            # Docker's own key, which its engine also reads in this format; podman ignores it.
             "Healthcheck": {
                 "Test": ["CMD", "/opt/rewind/bin/python", "-I", "-c", HEALTHY],
                 "Interval": 30_000_000_000,
@@ -258,7 +258,7 @@ def write(file: Path, name: str, layers: Sequence[Layer], checkout: Checkout) ->
         "platform": {"architecture": "amd64", "os": "linux"},
     }
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
-    # What `docker load` and `podman load` read of an archive, beside which they know the layout.
+    # What `docker load` and `podman load` read of an archive, in addition to the OCI layout.
     loaded = {
         "Config": _path(manifest["config"]),
         "RepoTags": [f"{name}:{checkout.version}"],

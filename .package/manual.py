@@ -1,8 +1,8 @@
 """
-The manual page ``rewind(1)`` and the shells' completions, as the command line says itself.
+The manual page ``rewind(1)`` and the shells' completions, generated from the command line.
 
-``python manual.py FOLDER DATE`` writes ``rewind.1`` and ``rewind.bash``, ``_rewind``, ``rewind.fish``, of the Rewind
-that is first on the path.
+``python manual.py FOLDER DATE`` writes ``rewind.1`` and ``rewind.bash``, ``_rewind``, ``rewind.fish``, for the Rewind
+that Python imports first.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def page(command: click.Group, date: str) -> Iterator[str]:
 
 
 def verbs(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """All that does something, with the words that are typed for it."""
+    """All verbs, each with the words that are typed for it."""
     if not isinstance(command, click.Group) or command.invoke_without_command:
         yield name, command
     if isinstance(command, click.Group):
@@ -81,7 +81,7 @@ def verbs(command: click.Command, name: str) -> Iterator[tuple[str, click.Comman
 
 
 def options(command: click.Command, known: set[str]) -> Iterator[str]:
-    """A verb's own options: not those that all have."""
+    """A verb's own options, without those that all verbs have."""
     for parameter in command.get_params(click.Context(command)):
         if not isinstance(parameter, click.Option) or parameter.hidden or known & set(parameter.opts):
             continue
@@ -91,7 +91,7 @@ def options(command: click.Command, known: set[str]) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """Text of which roff takes nothing for itself."""
+    """A text with roff's own characters escaped."""
     text = text.replace("\\", r"\e").replace("-", r"\-").replace("\n", " ")
     return rf"\&{text}" if text.startswith((".", "'")) else text
 

@@ -1,9 +1,9 @@
 """
 ``./run release VERSION``: cuts the changelog, commits, tags, builds the packages, and signs their sums.
 
-Nothing leaves the machine: pushing the commit and the tag, and publishing the packages, is for a person. The build
-reads what the locks name, and Debian's packages, as ``./run package`` always does; packages that were built before do
-for no release, because each says which version, commit and date it is of.
+Nothing leaves the machine: a person pushes the commit and the tag, and publishes the packages. The build downloads what
+the locks name, and Debian's packages, as ``./run package`` always does. A release needs a build of its own, because
+each package names its version, commit and date.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from checkout import ROOT, Checkout, Failed, run, say
 
 GREEN = ROOT / "build" / "green"
-"""The commit on which ``./run test`` passed last, whole, with nothing uncommitted: it writes that itself."""
+"""Names the last commit on which all of ``./run test`` passed, with nothing uncommitted; ``./run test`` writes it."""
 
 VERSION = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
 
 
 def main() -> int:
-    """The exit status: 0, or 1 where there is no release, and all is as it was."""
+    """The exit status: 0, or 1 where there is no release, and nothing has changed."""
     parser = argparse.ArgumentParser(prog="./run release", description="Makes a release of this commit.")
     parser.add_argument("version", help="such as 1.2.0")
     parser.add_argument("--key", help="sign SHA256SUMS with this key of gpg's")
@@ -56,7 +56,7 @@ def check(checkout: Checkout, version: str, key: str | None) -> None:
 
 
 def unreleased(checkout: Checkout) -> tuple[str, str]:
-    """The changelog up to and behind the heading of what is not released; raises ``Failed`` where that is nothing."""
+    """The changelog up to, and after, the heading [Unreleased]; raises ``Failed`` where nothing is under it."""
     before, heading, behind = (checkout.root / "CHANGELOG.md").read_text().partition("## [Unreleased]\n")
     if not heading or not behind.partition("\n## ")[0].strip():
         raise Failed("CHANGELOG.md has nothing under [Unreleased]: what is new in this release?")
@@ -64,7 +64,7 @@ def unreleased(checkout: Checkout) -> tuple[str, str]:
 
 
 def make(checkout: Checkout, version: str, key: str | None) -> None:
-    """Commits, tags and builds; where that fails, takes commit and tag back."""
+    """Commits, tags and builds; where that fails, removes the commit and the tag again."""
     head = checkout.git("rev-parse", "HEAD")
     front, behind = unreleased(checkout)
     today = datetime.now(UTC).strftime("%Y-%m-%d")

@@ -16,11 +16,11 @@ DEBIAN = {"12": "bookworm", "13": "trixie"}
 """The releases for which there is a package, with their names."""
 
 OLDEST = "12"
-"""What is compiled there runs on all of them."""
+"""What is compiled on this release runs on all of them."""
 
 
 def need_root() -> None:
-    """Raises ``Failed`` for anybody who cannot make a Debian system."""
+    """Raises ``Failed`` for a user, or on a machine, that cannot make a Debian system."""
     if os.geteuid() != 0:
         raise Failed("only root can make Debian's roots: sudo ./run package")
     if shutil.which("mmdebstrap") is None:
@@ -38,13 +38,13 @@ class Root:
         cls, path: Path, release: str, *packages: str, variant: str = "apt", keep_packages: bool = False
     ) -> Root:
         """
-        Makes one, of Debian's own mirror or of ``$REWIND_DEBIAN_MIRROR``.
+        Makes a Debian system, from Debian's own mirror or from ``$REWIND_DEBIAN_MIRROR``.
 
         Args:
             release: A key of ``DEBIAN``, or Debian's name for a suite.
-            packages: What it has beside what is essential.
-            variant: One of mmdebstrap's.
-            keep_packages: Leave them in ``/var/cache/apt/archives``.
+            packages: What it has in addition to the essential packages.
+            variant: A variant of mmdebstrap's.
+            keep_packages: Leave the packages in ``/var/cache/apt/archives``.
         """
         mirror = os.environ.get("REWIND_DEBIAN_MIRROR")
         run(
@@ -58,7 +58,7 @@ class Root:
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
             "--dpkgopt=path-include=/usr/share/doc/rewind-gateway/*",
-            # A suite that moves has a date to be valid until, which copies of it outlive; its signature counts.
+            # A suite such as testing is valid until a date; copies of it live longer. Its signature is still checked.
             *(() if release in DEBIAN else ('--aptopt=Acquire::Check-Valid-Until "false"',)),
             *(["--skip=cleanup/apt", "--skip=download/empty"] if keep_packages else ()),
             DEBIAN.get(release, release),
@@ -68,15 +68,15 @@ class Root:
         return cls(path)
 
     def run(self, *command: str, **environment: str) -> str:
-        """What a command prints that runs inside."""
+        """Run a command inside, and return what it prints."""
         return run(*self.command(*command), **environment)
 
     def command(self, *command: str, alone: bool = False) -> list[str]:
         """
-        How a command is run inside, with ``/proc`` and ``/dev`` of its own, which end with it.
+        The command line that runs a command inside, with its own ``/proc`` and ``/dev``, which end with it.
 
         Args:
-            alone: On a network of its own, of which nobody else hears.
+            alone: Also with a network of its own, which is separate from the machine's.
         """
         mounts = (
             'mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=755 dev "$0/dev" &&'
@@ -94,7 +94,7 @@ class Root:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A folder for what is made on the way, empty, and gone afterwards."""
+    """An empty folder for intermediate files, which is removed afterwards."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:

@@ -1,5 +1,5 @@
 """
-What the packages are made of: bills of material as CycloneDX has them.
+What the packages are made of: bills of material in the format CycloneDX.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def write(
     checkout: Checkout, file: Path, locks: Iterable[str], python: str, debian: Iterable[tuple[str, str]] = ()
 ) -> Path:
     """
-    Writes one.
+    Writes a bill of materials.
 
     Args:
-        locks: By name, what the gateway needs.
-        python: The Python it runs on.
-        debian: Names and versions of Debian's packages that are in it.
+        locks: The names of the locks that list what the gateway needs.
+        python: The Python that the gateway runs on.
+        debian: Names and versions of Debian's packages in the image.
     """
     requirements = file.with_suffix(".requirements")
     requirements.write_text("".join(f"{entry}\n" for entry in locked(checkout.root, locks, python).values()))

@@ -1,7 +1,7 @@
 """
-``./run package --test``: what was built, installed as people install it, in fresh systems.
+``./run package --test``: installs the packages as people install them, in fresh systems, and tries them.
 
-Each fact is a line with what was measured; the first that does not hold ends the run.
+Each fact that holds is printed on a line with what was measured; the first that does not hold ends the run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IMAGE_START_SECONDS = 2.0
 
 
 def holds(is_so: bool, what: str, seen: str = "") -> None:
-    """Says that something holds; raises ``Failed`` where it does not, with the end of what was seen instead."""
+    """Print that something holds; raises ``Failed`` where it does not, with the end of what was seen instead."""
     if not is_so:
         raise Failed(f"does not hold: {what}\n{seen[-3000:]}")
     say(f"holds: {what}")
@@ -47,7 +47,7 @@ def holds(is_so: bool, what: str, seen: str = "") -> None:
 
 def all_of(checkout: Checkout, output: Path, kinds: Sequence[str], *, here: bool) -> None:
     """
-    Everything, of what was built.
+    Try all packages that were built.
 
     Raises:
         Failed: Something does not hold.
@@ -75,20 +75,20 @@ GUIDE = ROOT / "docs/guides/install.md"
 
 
 def told(heading: str, language: str = "sh") -> list[str]:
-    """What the guide has its reader type under a heading: the lines of its blocks in a language."""
+    """What the guide tells its reader to type under a heading: the lines of its blocks in a language."""
     section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     blocks = re.findall(rf"(?ms)^```{language}\n(.*?)^```$", section)
     return "".join(blocks).replace("\\\n", "").splitlines()
 
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""For which the wheels are."""
+"""The Pythons that the wheels are for."""
 
 
 def environments(checkout: Checkout, output: Path, scratch: Path) -> None:
     """
-    The wheels, as pip installs them into an empty environment of each Python, with what they need of an index of
-    packages; a Python that this machine has not is that of the next Debian, if it has it.
+    Try the wheels: pip installs them, with their requirements from a package index, into an empty environment of each
+    Python. A Python that this machine does not have is taken from the next Debian, if that has it.
     """
     for version in PYTHONS:
         folder = scratch / f"environment-{version}"
@@ -113,7 +113,7 @@ def environments(checkout: Checkout, output: Path, scratch: Path) -> None:
 
 
 def python_here(version: str) -> str | None:
-    """This machine's Python of that version: on the path, or of those that pyenv has built."""
+    """This machine's Python of that version: on the path, or built by pyenv; None if there is none."""
     places = [f"python{version}", *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
     for place in places:
         try:
@@ -125,7 +125,7 @@ def python_here(version: str) -> str | None:
 
 
 def serves(where: str, serve: Sequence[str], data: Path, rewind: Sequence[str]) -> None:
-    """A gateway starts, and takes and gives a message; its loops are the compiled ones."""
+    """Check that a gateway starts, that it stores and delivers a message, and that its loops are the compiled ones."""
     free = ("--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     with started([*serve, *free]) as ready:
         url, admin = ready.said["amqp"][0], ready.said["admin"]
@@ -139,7 +139,7 @@ def serves(where: str, serve: Sequence[str], data: Path, rewind: Sequence[str]) 
 
 
 def package_before(checkout: Checkout, engine: Path, scratch: Path) -> Path:
-    """The package of the commit before, as that builds it; its libraries in C are compiled here."""
+    """Build the package of the commit before, with that commit's own code; C is compiled with this machine's tools."""
     before = scratch / "before"
     checkout.git("worktree", "add", "--force", "--detach", str(before), "HEAD^")
     try:
@@ -154,8 +154,8 @@ def package_before(checkout: Checkout, engine: Path, scratch: Path) -> Path:
 
 def debian(package: Path, before: Path, scratch: Path) -> None:
     """
-    The Debian package in a fresh root of each release: first the package of the commit before, and a message; then
-    this one in its place. Back is refused, until its data are gone.
+    Try the Debian package in a fresh root of each release: first install the package of the commit before and send a
+    message, then upgrade to this package. The way back is refused; a removal keeps the data, a purge deletes them.
     """
     analysed = run("systemd-analyze", "security", "--offline=true", unit_of(package, scratch))
     exposure = float(re.findall(r"exposure level for rewind.service: ([\d.]+)", analysed)[0])
@@ -222,8 +222,8 @@ def debian(package: Path, before: Path, scratch: Path) -> None:
 
 def unit(package: Path, scratch: Path) -> None:
     """
-    The unit under systemd itself, in a root that systemd-nspawn boots: as far as the machine lets it, for a container
-    in a container, or control groups of the first version, may be refused.
+    Try the unit under systemd itself, in a root that systemd-nspawn boots, if the machine permits: it may refuse a
+    container in a container, or have control groups of the first version.
     """
     for release in DEBIAN:
         where = f"on Debian {release}, under systemd"
@@ -257,7 +257,7 @@ def unit(package: Path, scratch: Path) -> None:
 
 @contextmanager
 def booted(root: Root) -> Iterator[Callable[..., str] | None]:
-    """A root whose systemd runs; what runs a command in it, or None where it does not boot."""
+    """Boot a root's systemd; yields a function that runs a command in it, or None where it does not boot."""
     command = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network"]
     with subprocess.Popen(
         [*command, f"--directory={root.path}"],
@@ -282,13 +282,13 @@ def booted(root: Root) -> Iterator[Callable[..., str] | None]:
 
 
 def is_up(beside: Callable[..., str]) -> bool:
-    """Whether a system that was started comes up, in time."""
+    """Whether a system that was started is up in time."""
     until = time.monotonic() + BOOT_SECONDS
     while time.monotonic() < until:
         try:
             return beside("systemctl", "is-system-running", "--wait").strip() == "running"
         except (Failed, ValueError, OSError):
-            time.sleep(0.5)  # there is no process, or no systemd in it, yet
+            time.sleep(0.5)  # there is no process yet, or no systemd in it
     return False
 
 
@@ -308,11 +308,11 @@ def installed(root: Root) -> str:
 @contextmanager
 def gateway(root: Root) -> Iterator[Callable[..., str]]:
     """
-    The gateway of an installed package, as its unit starts it: as its user, with its settings. No systemd runs in the
-    root, so its bounds are not those of the unit.
+    Run the gateway of an installed package as its unit does: as its user, with its settings. No systemd runs in the
+    root, so the unit's bounds do not apply.
 
     Returns:
-        What runs a command beside it, and gives what that prints.
+        A function that runs a command next to the gateway, and returns what it prints.
     """
     command = ["setpriv", "--reuid=rewind", "--regid=rewind", "--clear-groups", "--no-new-privs"]
     serve = ["rewind", "serve", "--config", "/etc/rewind/rewind.toml"]
@@ -324,9 +324,9 @@ def gateway(root: Root) -> Iterator[Callable[..., str]]:
 
 def container(archive: Path, scratch: Path) -> None:
     """
-    An image, as crun runs it: as its user, with a read-only root; its volume and the guide's settings are mounted.
+    Try an image under crun: as its user, with a read-only root; its volume and the guide's settings are mounted.
 
-    crun refuses control groups of both versions side by side: of those it is shown none.
+    crun refuses to run where both versions of control groups are mounted, so they are hidden from it.
     """
     name = archive.name.removesuffix(".oci.tar")
     size = archive.stat().st_size
@@ -347,12 +347,12 @@ def container(archive: Path, scratch: Path) -> None:
     runtime["root"]["readonly"] = True
     runtime["process"]["terminal"] = False
     runtime["process"]["capabilities"] = {}
-    runtime["process"].pop("rlimits")  # umoci says 1,024 open files; podman and Docker let them be
+    runtime["process"].pop("rlimits")  # umoci limits open files to 1,024; podman and Docker do not
     mounts = runtime["mounts"]
     entry_point, usual = configuration["config"]["Entrypoint"], configuration["config"]["Cmd"]
 
     def crun(*words: str, mounted: dict[str, Path]) -> list[str]:
-        """How these words are run in the image."""
+        """The command line that runs these words in the image."""
         runtime["process"]["args"] = words
         runtime["mounts"] = mounts + [
             {"destination": place, "type": "bind", "source": str(folder), "options": ["rbind", access]}
@@ -365,7 +365,7 @@ def container(archive: Path, scratch: Path) -> None:
         return ["unshare", "--mount", "--propagation", "private", "sh", "-c", command, str(bundle), name]
 
     def ended(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        """What came of words that end by themselves."""
+        """Run a command that ends by itself in the image; return its result."""
         command = crun(*words, mounted={"/data": volume})
         return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
 
@@ -411,7 +411,7 @@ def container(archive: Path, scratch: Path) -> None:
 
 
 def chart_and_rules(checkout: Checkout) -> None:
-    """The chart by Helm and kubeconform, and the rules for Prometheus by promtool: the suite's tests, all of them."""
+    """Check the chart (Helm, kubeconform) and the rules (promtool): run the suite's tests that need these tools."""
     chart.fetch_tools()
     said = run(
         *(sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"),
@@ -433,12 +433,12 @@ class Started:
     seconds: float
     """From its start until it was ready."""
     said: dict[str, Any]
-    """The line that says so."""
+    """The line on stdout that says so."""
 
 
 @contextmanager
 def started(command: list[str]) -> Iterator[Started]:
-    """A gateway, by itself or in a root that another program made for it. It must stop in time, and well."""
+    """Run a gateway, by itself or in a root that another program makes for it. It must stop in time, with status 0."""
     began = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None and running.stderr is not None

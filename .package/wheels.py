@@ -1,6 +1,6 @@
 """
-The wheel and the source distribution, the wheel of the one library that comes as C source, and folders of what is
-installed from wheels, for any Python that the packages are for.
+The wheel and the source distribution; the wheel of the one library that comes as C source; and folders with all that
+wheels install, for each Python that the packages support.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from checkout import Checkout, date_all, run
 from roots import OLDEST, Root
 
 ENGINE = "python-qpid-proton"
-"""It has no wheels: it is compiled along with the gateway's own extension."""
+"""It has no wheels on the package index: it is compiled along with the gateway's own extension."""
 
 OLDEST_PYTHON = "3.11"
 NEWEST_GLIBC = 36
 """Debian 12 has glibc 2.36."""
 
 LEFT_OUT = {"pip"}
-"""What a library asks for to install more of itself; nobody does that in a package."""
+"""Requirements of libraries that install more of themselves with it; nobody does that in a package."""
 
 COMPILE_WITH = ("gcc", "libc6-dev", "libssl-dev", "pkg-config", "python3-dev", "python3-venv")
 
 
 def locked(root: Path, locks: Iterable[str], python: str) -> Mapping[str, str]:
     """
-    What these locks name for one Python, such as ``3.13``: requirement and hashes by name.
+    The requirements of these locks for one Python, such as ``3.13``: by name, each with its version and hashes.
 
-    Locks are of one resolution; two name the same thing in the same version.
+    All locks come from one resolution, so two of them never name different versions of a library.
     """
     environment = {"python_version": python, "python_full_version": f"{python}.0"}
     found = {}
@@ -50,7 +50,7 @@ def locked(root: Path, locks: Iterable[str], python: str) -> Mapping[str, str]:
 
 
 def download(folder: Path, requirements: Iterable[str], *options: str) -> None:
-    """Puts the files of locked requirements into a folder. Every one is checked against its hash."""
+    """Downloads the files of locked requirements into a folder. Every file is checked against its hash."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "requirements.txt"
     file.write_text("".join(f"{requirement}\n" for requirement in requirements))
@@ -60,7 +60,7 @@ def download(folder: Path, requirements: Iterable[str], *options: str) -> None:
 
 
 def for_python(python: str) -> list[str]:
-    """pip's options that have it take what fits another Python on Debian's processors, whatever it runs on."""
+    """Options that make pip choose files for this Python on Debian (amd64), whatever Python it runs on."""
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(NEWEST_GLIBC, 4, -1)]
     platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
     return [
@@ -73,12 +73,12 @@ def build(
     checkout: Checkout, output: Path, scratch: Path, *, here: bool, engine: Path | None = None
 ) -> list[Path]:
     """
-    Makes the wheel, the source distribution and the engine's wheel; returns where they are.
+    Makes the wheel, the source distribution and the engine's wheel; returns their paths.
 
     Args:
-        here: Compile with this machine's tools. Else in a root of the oldest Debian there is a package for, so that
-            the result runs on that, too, and is the same wherever it is made.
-        engine: The engine's wheel, if there is one already: compiling takes a minute.
+        here: Compile with this machine's tools. Otherwise compile in a root of the oldest Debian that has a package, so
+            that the result runs there, too, and is the same wherever it is made.
+        engine: The engine's wheel, if it was compiled already: that takes a minute.
     """
     system = scratch / "compiler"
     if not here:
@@ -143,7 +143,7 @@ def build(
 
 
 def engine_source(checkout: Checkout, folder: Path) -> Path:
-    """Unpacks the engine's source into a folder; where it is."""
+    """Unpacks the engine's source into a folder; returns its path."""
     wanted = locked(checkout.root, ["base"], OLDEST_PYTHON)[ENGINE]
     download(folder, [wanted], "--no-binary=:all:", "--no-build-isolation")
     [archive] = folder.iterdir()
@@ -156,11 +156,11 @@ def site_packages(
     target: Path, checkout: Checkout, wheels: Iterable[Path], locks: Iterable[str], python: str, scratch: Path
 ) -> None:
     """
-    Makes a folder of what a gateway is made of, for one Python.
+    Makes a folder of all libraries of a gateway, and the gateway itself, for one Python.
 
     Args:
-        wheels: Those that ``build`` made.
-        locks: By name, what the gateway needs.
+        wheels: The wheels that ``build`` made.
+        locks: The names of the locks that list what the gateway needs.
     """
     requirements = dict(locked(checkout.root, locks, python))
     names = [entry.partition(" ")[0] for name, entry in requirements.items() if name not in LEFT_OUT]
@@ -177,8 +177,8 @@ def site_packages(
         *for_python(python),
         *(*names, f"rewind-gateway=={checkout.version}"),
     )
-    # Commands begin with the Python that they were installed by, so that their sums tell where that is; the
-    # packages have one of their own.
+    # Commands begin with the path of the Python that installed them, so their sums depend on it. The packages have a
+    # command of their own.
     shutil.rmtree(target / "bin")
     for record in target.glob("*.dist-info/RECORD"):
         lines = record.read_text().splitlines(keepends=True)

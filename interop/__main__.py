@@ -1,4 +1,4 @@
-"""``./run interop [CLIENT...]``: every foreign client against a gateway of its own, and the matrix of what came out.
+"""``./run interop [CLIENT...]``: try every foreign client against a gateway of its own, and show the matrix of results.
 
 The exit status is 0 only if nothing failed. A client that cannot be installed or started is a failure.
 """
@@ -32,18 +32,18 @@ from interop.transcript import Relay, Transcript
 README = Path(__file__).with_name("README.md")
 INSTALL_WITHIN = 900.0  # seconds, a slow network included
 GATEWAY_LINES = 60
-"""Of the end of its log, where a trial failed."""
+"""The last lines of a gateway's log that are shown where a trial failed."""
 
 Scenario = Callable[[Trial], None]
 
 OF_DIALECTS: Mapping[str, Sequence[Scenario]] = {"rabbitmq": OF_RABBITMQ, "event_hubs": OF_EVENT_HUBS}
-"""What only the clients of one dialect are asked to do."""
+"""The scenarios that only the clients of a dialect try."""
 
 BEHAVIOURS = {
     dialect: [title(each) for each in scenarios]
     for dialect, scenarios in {"": SCENARIOS, **OF_DIALECTS}.items()
 }
-"""Their names by dialect, and by the empty text those of all clients."""
+"""The names of the scenarios by dialect; under the empty text, those for all clients."""
 
 NOT_RECORDED = {
     "consumer timeout": "it takes its time",
@@ -81,7 +81,7 @@ NOT_RECORDED = {
 
 
 def say(text: str) -> None:
-    """Progress, beside the results that ``--json`` prints."""
+    """Print progress on stderr; stdout is for the results."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -127,7 +127,7 @@ def _install(client: Client) -> None:
 
 
 def attempt(client: Client, scenario: Scenario, gateway: GatewayProcess) -> Result:
-    """One scenario with one client. Where it fails, all that its programs and the gateway said is on stderr."""
+    """Try one scenario with one client. Where it fails, print what its programs and the gateway said on stderr."""
     behaviour = title(scenario)
     if why := client.without.get(behaviour):
         return Result(client.name, behaviour, "cannot", why)
@@ -150,7 +150,7 @@ def attempt(client: Client, scenario: Scenario, gateway: GatewayProcess) -> Resu
 
 
 def try_client(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
-    """All scenarios with one client, on a gateway of its own."""
+    """Try all scenarios with one client, on a gateway of its own."""
     try:
         install(client)
     except (Failed, OSError, subprocess.TimeoutExpired) as error:
@@ -169,7 +169,7 @@ def try_client(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
 
 
 def record(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
-    """Those behaviours of a client that are kept as transcripts, each on a gateway of its own."""
+    """Record the transcripts of a client's behaviours, each on a gateway of its own."""
     install(client)
     results = []
     for scenario in scenarios:

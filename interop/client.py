@@ -11,17 +11,17 @@ verb               what the program does
 ``receive``        until there are ``--count`` messages, or none comes for ``--timeout`` seconds. ``--selector``;
                    ``--subscription NAME``, ``--durable``, ``--shared``; ``--outcome
                    accept|release|modify|reject|none``, and RabbitMQ's ``later`` (in ``--delay`` ms);
-                   ``--acknowledge auto|client|dups-ok`` (each at once, all at the end, lazily)
-``browse``         the same without taking anything
+                   ``--acknowledge auto|client|dups-ok`` (each immediately, all at the end, lazily)
+``browse``         the same, but the messages stay on the queue
 ``replay``         ``receive`` with a replay start in a filter of its own: ``--start``, and ``--until``
 ``request``        ``--count`` requests, each answered on a temporary queue
 ``reply``          the other side: answers to the ``reply-to`` of each request
-``move``           ``--count`` messages from the address to the queue ``--to`` in a transaction, with which it does what
-                   ``--end commit|rollback|never`` says once it has said ``moved``
-``unsubscribe``    gives up the durable subscription ``--subscription``
+``move``           ``--count`` messages from the address to the queue ``--to`` in a transaction; prints ``moved``, then
+                   ends the transaction as ``--end commit|rollback|never`` says
+``unsubscribe``    deletes the durable subscription ``--subscription``
 =================  ==================================================================================================
 
-``--container ID`` names the client, ``--reconnect`` has it survive a lost connection by its own means. Each line of
+``--container ID`` names the client, ``--reconnect`` has the library reconnect after a lost connection. Each line of
 output is a JSON object with an ``event``: ``attached``, ``sent`` (``n``, ``outcome``), ``message`` (``body``, ``n``,
 ``redelivered``, ``delivery_count``, ``replay_id``, ``replay_end``; null where the library does not show it), ``error``
 (``kind``, ``condition``, ``info``, ``text``: what a user of the library sees), and ``end`` (``reason`` count, timeout,
@@ -40,14 +40,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PATIENCE = (
-    60.0  # seconds for one line, or the end, of a program; a Java one on a busy machine takes a few to start
-)
+PATIENCE = 60.0
+"""Seconds to wait for a program's next line, or its end; a Java one on a busy machine takes a few to start."""
 
 MOST_LINES = 200
-"""Of a program, where it is told what went wrong: the first and the last."""
+"""Lines of a program that are shown after a failure: the first and the last ones."""
 LONGEST_LINE = 500
-"""Characters of one of them."""
+"""Characters of such a line."""
 
 Line = dict[str, Any]
 
@@ -73,20 +72,20 @@ class Client:
     needs: Sequence[str] = ()
     """Programs that have to be there: the script ``run`` installs them."""
     dialect: str = ""
-    """Whose clients it is one of, where a vendor's clients want more than AMQP 1.0: it is tried on a listener with
-    that switch on, and at what only those clients do."""
+    """The dialect of a vendor's client that needs more than AMQP 1.0: it is tried on a listener with that dialect's
+    switch on, also with that dialect's scenarios."""
     is_websocket: bool = False
     """Whether it speaks AMQP over WebSocket."""
     own_filter: bool = True
-    """Whether its API lets a user put a filter of his own on a source."""
+    """Whether its API lets a user put a custom filter on a source."""
     remarks: Mapping[str, str] = field(default_factory=dict)
-    """Behaviour to what is worth knowing about it with this client."""
+    """By behaviour: what is worth knowing about it with this client."""
     without: Mapping[str, str] = field(default_factory=dict)
-    """Behaviour to why this client's API has no way to ask for it."""
+    """By behaviour: why this client's API has no way to ask for it."""
 
 
 class Run:
-    """A client program while it runs. Whoever starts one ends it: use it as a context manager."""
+    """A client program that runs. It is a context manager, which ends the program."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -110,7 +109,7 @@ class Run:
         self.kill()
 
     def kill(self) -> None:
-        """End the program at once, as a crash would. Ending it again does nothing."""
+        """End the program immediately, as a crash would. A second call does nothing."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -121,12 +120,12 @@ class Run:
                 stream.close()
 
     def until(self, event: str, count: int = 1) -> list[Line]:
-        """The first lines of an event, once there are so many. Raises Failed if the program ends before."""
+        """Wait for ``count`` lines of an event; return all so far. Raises Failed if the program ends before."""
         self._read_until(lambda: len(self.of(event)) >= count, f"its {count} lines {event!r}")
         return self.of(event)
 
     def until_different(self, count: int) -> list[str]:
-        """The bodies of all messages so far, once so many differ. Raises Failed if the program ends before."""
+        """Wait for ``count`` different bodies; return all so far. Raises Failed if the program ends before."""
         self._read_until(lambda: len(set(self.bodies)) >= count, f"its {count} different messages")
         return self.bodies
 
@@ -139,14 +138,14 @@ class Run:
         return self
 
     def ok(self) -> Run:
-        """Wait for the end, which has to be a good one. Raises Failed."""
+        """Wait for the end. Raises Failed unless the program succeeded."""
         self.finish()
         if self._process.returncode or not self.of("end"):
             raise Failed(f"exit status {self._process.returncode}: {self._last_text()}")
         return self
 
     def error(self) -> Line:
-        """Wait for the end, which has to be an error that the program shows. Raises Failed."""
+        """Wait for the end, and return the error that the program has shown. Raises Failed without one."""
         self.finish()
         if not self.of("error"):
             raise Failed(f"was not refused; it ended with {self._last_text()}")
@@ -173,7 +172,7 @@ class Run:
                 raise Failed(f"ended before {what}: {self._last_text()}")
 
     def _next(self, deadline: float) -> bool:
-        """Read one more line; whether there was one."""
+        """Read one more line; return whether there was one."""
         try:
             text = self._queue.get(timeout=max(0.01, deadline - time.monotonic()))
         except queue.Empty:
@@ -203,7 +202,7 @@ class Run:
                 del self._said[:-20]
 
     def account(self) -> str:
-        """All that is known of it, for whoever looks for what went wrong: command, lines, exit status, stderr's end."""
+        """All that is known of the program, to find out what went wrong: command, lines, exit status, end of stderr."""
         lines = [json.dumps(line, ensure_ascii=False)[:LONGEST_LINE] for line in self.lines]
         if len(lines) > MOST_LINES:
             half, left_out = MOST_LINES // 2, len(lines) - MOST_LINES

@@ -1,9 +1,9 @@
 """``./run demo``: the gateway's main job on real data, end to end, in a few steps that each say PASS or FAIL.
 
-A gateway is started as its own process in a temporary folder. Every flight out of New York in 2013 is
-published; a queue takes those out of JFK; the queue is rewound to its middle; then Spark reads the whole
-log. Each step is checked against the data set itself, message by message. The exit status is 0 only if
-every step passed. Whatever happens, the gateway is stopped and the folder removed.
+A gateway is started as its own process in a temporary folder. Every flight out of New York in 2013 is published; a
+queue takes those out of JFK; the queue is rewound to its middle; then Spark reads the whole log. Each step is checked
+against the data set itself, message by message. The exit status is 0 only if every step passed. In any case the gateway
+is stopped and the folder removed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Progress:
 
 @dataclass
 class Demo:
-    """What the steps hand to each other."""
+    """The demo: its steps, and what they hand to each other."""
 
     folder: Path
     limit: int
@@ -104,7 +104,7 @@ class Demo:
     # ------------------------------------------------------------------------------------------- the steps
 
     def start_gateway(self) -> str:
-        """A gateway of its own, on a free port, with a folder of its own."""
+        """Start a gateway on a free port, in the demo's folder."""
         (self.folder / "rewind.toml").write_text(CONFIG, encoding="utf-8")
         command = [sys.executable, "-m", "gateway", "serve", "--config", str(self.folder / "rewind.toml")]
         command += ["--data", str(self.folder / "data"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
@@ -117,7 +117,7 @@ class Demo:
         return f"{self.broker.url}, ready in {time.monotonic() - began:.1f} s"
 
     def read_flights(self) -> str:
-        """The data set, encoded in advance so that publishing is not measured with it."""
+        """Read and encode the data set in advance, so that the rate of publishing does not include that."""
         progress = Progress("encoding", self.limit)
         for count, row in enumerate(rows(self.limit), start=1):
             self.flights.add(row)
@@ -129,7 +129,7 @@ class Demo:
         return f"{count:,} flights, {size / count:.0f} bytes each as AMQP messages"
 
     def publish(self) -> str:
-        """Every flight to its own topic, over one link; accepted means it is on disk."""
+        """Publish every flight to its own topic, over one link; accepted means durable."""
         messages = self.flights.messages
         progress = Progress("publishing", len(messages))
         with self.wire() as wire:
@@ -140,7 +140,7 @@ class Demo:
         return f"{accepted:,} messages accepted and durable: {progress.rate:,.0f}/s"
 
     def drain(self) -> str:
-        """The queue has every flight out of JFK, in order, bit for bit; then it is empty."""
+        """Consume the queue: it has every flight out of JFK, in order, bit for bit; then it is empty."""
         places = self.flights.from_jfk
         progress = Progress("consuming", len(places))
         with self.wire() as wire:
@@ -149,7 +149,7 @@ class Demo:
         return f"{len(messages):,} messages, in order, unchanged: {progress.rate:,.0f}/s"
 
     def rewind(self) -> str:
-        """The same queue again from its middle: what comes after that message's id, and nothing else."""
+        """Rewind the queue to its middle: it delivers the messages after that message's id, and nothing else."""
         places = self.flights.from_jfk[len(self.flights.from_jfk) // 2 + 1 :]
         progress = Progress("replaying", len(places))
         with self.wire() as wire:
@@ -160,7 +160,7 @@ class Demo:
         return f"{len(messages):,} messages after {self.middle}, in order: {progress.rate:,.0f}/s"
 
     def _consume(self, link: Receiver, places: list[int], progress: Progress) -> list[bytes]:
-        """Exactly the messages at these places, or Wrong."""
+        """Receive exactly the messages at these places. Raises Wrong."""
         messages: list[bytes] = []
         while len(messages) < len(places):
             taken = link.receive(1_000)
@@ -176,7 +176,7 @@ class Demo:
         return messages
 
     def load_into_spark(self) -> str:
-        """The whole log as a DataFrame, and the mean delay of each carrier next to the data set's own."""
+        """Read the whole log as a DataFrame, and print each carrier's mean delay next to the data set's own."""
         from pyspark.sql import functions as F  # noqa: PLC0415 - only here, after everything else has passed
 
         spark = self.cleanup.enter_context(spark_session(self.folder))
@@ -209,8 +209,7 @@ class Demo:
 
 
 def same_figures(found: dict[str, tuple[int, float]], expected: dict[str, tuple[int, float]]) -> bool:
-    """Equal counts, and means equal to the last digit or two: both sides add whole numbers, and divide
-    once."""
+    """Whether counts are equal, and means but for the last digit or two: both sides add integers, and divide once."""
     return found.keys() == expected.keys() and all(
         found[key][0] == count and abs(found[key][1] - mean) < 1e-9 for key, (count, mean) in expected.items()
     )
@@ -227,7 +226,7 @@ def first_line(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End the gateway, gently first."""
+    """End the gateway: by SIGTERM, or by SIGKILL if that takes too long."""
     process.terminate()
     try:
         process.wait(STOP_WITHIN)
@@ -240,11 +239,11 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
-    """A local Spark that knows the format "rewind". What it has to say on the way up goes to a file."""
+    """A local Spark that knows the format "rewind". Its messages while it starts go to a file."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - takes a second, and only this step needs it
 
     set_worker_python()
-    # Spark's workers are processes of their own: they find this checkout by the path, not by our sys.path.
+    # Spark's workers are processes of their own: they find this checkout by PYTHONPATH, not by our sys.path.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     settings: dict[str, Any] = {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -262,13 +261,13 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         register(spark)
         yield spark
     finally:
-        with suppress(Exception):  # an interrupt may have left it unable to answer; it ends with this process
+        with suppress(Exception):  # after an interrupt it may not answer; it ends with this process
             spark.stop()
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put off interrupts until the end: a Java process that is left while it starts never ends by itself."""
+    """Delay interrupts until the block ends: a Java process that is left while it starts never ends by itself."""
     came: list[int] = []
     before = {name: signal.signal(name, lambda number, frame: came.append(number)) for name in INTERRUPTS}
     try:
@@ -295,7 +294,7 @@ def stderr_to(path: Path) -> Iterator[None]:
 
 
 def run(demo: Demo) -> bool:
-    """Every step in order; after one that failed, the rest cannot be checked and are not run."""
+    """Run every step in order. After a failure the other steps cannot be checked, and are not run."""
     steps: list[tuple[str, Callable[[], str]]] = [
         ("Start a gateway in a temporary folder", demo.start_gateway),
         ("Read the flights out of New York in 2013", demo.read_flights),
@@ -318,7 +317,7 @@ def run(demo: Demo) -> bool:
 
 
 def show_logs(folder: Path) -> None:
-    """The last lines of what the gateway and Spark wrote, before the folder goes."""
+    """Print the last lines of what the gateway and Spark wrote, before the folder is removed."""
     for log in sorted(folder.glob("*.log")):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
         for line in lines:
@@ -332,11 +331,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not 10 <= options.flights <= TOTAL:
         parser.error(f"--flights takes 10 to {TOTAL}")
-    # Leave by way of the cleanup when asked to stop, too.
+    # Clean up after SIGTERM, too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     began = time.monotonic()
     passed = False
-    # What a step could not undo by itself is undone here, in reverse order, whatever happens.
+    # The cleanup undoes, in reverse order and in any case, what steps could not undo by themselves.
     with ExitStack() as cleanup:
         folder = Path(tempfile.mkdtemp(prefix="rewind-demo-"))
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""What Event Hubs' clients are asked to do: partitions, batches, every kind of start, owner levels, checkpoints.
+"""The scenarios for Event Hubs' clients: partitions, batches, every kind of start, owner levels, checkpoints.
 
-A hub is made by its first sender or receiver, and named after its scenario.
+The first sender or receiver makes the hub, which is named after its scenario.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from interop.scenarios import MEGABYTE, SILENCE, Trial, check, equal
 
 
 def read(trial: Trial, count: int, start: str, **options: object) -> Run:
-    """Receive to the end."""
+    """Receive ``count`` events; wait for the end."""
     return trial.start("events", trial.address(), count=count, start=start, **options).ok()
 
 
 def reading(trial: Trial, count: int, start: str = "beginning", **options: object) -> Run:
-    """A receiver that is attached, and goes on."""
+    """A receiver that is attached, and runs on."""
     run = trial.start("events", trial.address(), count=count, start=start, timeout=30, **options)
     run.until("attached")
     return run
 
 
 def hub_and_partition(trial: Trial) -> None:
-    """What a hub says of itself and of its partition: one, and where it begins and ends."""
+    """The properties of a hub: it has one partition; and of that partition: where it begins and ends."""
     trial.send(trial.address(), 3)
     sequences = [line["sequence"] for line in read(trial, 3, "beginning").of("message")]
     run = trial.start("properties", trial.address()).ok()
@@ -46,7 +46,7 @@ def empty_partition(trial: Trial) -> None:
 
 
 def batch_of_events(trial: Trial) -> None:
-    """Five events in one batch: each is one, with a sequence number of its own and the batch's partition key."""
+    """Five events in one batch: each arrives by itself, with its own sequence number and the batch's partition key."""
     sent = trial.send(trial.address(), 5, together=True, key="k-1")
     lines = read(trial, 5, "beginning").of("message")
     equal("bodies", [line["body"] for line in lines], sent)
@@ -70,7 +70,7 @@ def events_from_beginning(trial: Trial) -> None:
 
 
 def events_from_latest(trial: Trial) -> None:
-    """What comes next, and no history."""
+    """A partition from the next event on: no history."""
     trial.send(trial.address(), 2, "old")
     run = reading(trial, 2, "latest")
     sent = trial.send(trial.address(), 2, "new")
@@ -78,7 +78,7 @@ def events_from_latest(trial: Trial) -> None:
 
 
 def events_from_offset(trial: Trial) -> None:
-    """Events behind an offset."""
+    """Events after an offset."""
     sent = trial.send(trial.address(), 5)
     offset = read(trial, 5, "beginning").of("message")[2]["offset"]
     equal("behind", read(trial, 9, f"offset:{offset}", timeout=SILENCE).bodies, sent[3:])
@@ -92,7 +92,7 @@ def events_from_offset_inclusive(trial: Trial) -> None:
 
 
 def events_from_sequence_number(trial: Trial) -> None:
-    """Events behind a sequence number, or from it where that is included."""
+    """Events after a sequence number, or, inclusive, from it on."""
     sent = trial.send(trial.address(), 5)
     number = read(trial, 5, "beginning").of("message")[2]["sequence"]
     equal("behind", read(trial, 9, f"sequence:{number}", timeout=SILENCE).bodies, sent[3:])
@@ -130,7 +130,7 @@ def events_into_live(trial: Trial) -> None:
 
 
 def owner_level_steals(trial: Trial) -> None:
-    """A receiver of a higher owner level takes the partition over; the other one is told."""
+    """A receiver of a higher owner level takes the partition over; the other receiver is told so."""
     sent = trial.send(trial.address(), 2)
     old = reading(trial, 9, level=1)
     equal("read by the new one", read(trial, 2, "beginning", level=2).bodies, sent)
@@ -146,7 +146,7 @@ def lower_owner_level(trial: Trial) -> None:
 
 
 def no_owner_level(trial: Trial) -> None:
-    """A receiver without an owner level is refused beside one with; in another consumer group it is not."""
+    """A receiver without an owner level is refused next to one that has a level, but not in another consumer group."""
     sent = trial.send(trial.address(), 1)
     reading(trial, 9, level=1)
     run = trial.start("events", trial.address(), start="beginning")
@@ -155,7 +155,7 @@ def no_owner_level(trial: Trial) -> None:
 
 
 def checkpoint_and_resume(trial: Trial) -> None:
-    """A program that keeps checkpoints goes on behind the last one, wherever else it is told to start."""
+    """A program with a checkpoint goes on after it, wherever else it is told to start."""
     sent = trial.send(trial.address(), 5)
     folder = trial.programs.enter_context(tempfile.TemporaryDirectory(prefix="rewind-checkpoints-"))
     store = Path(folder) / "checkpoint.json"
@@ -164,7 +164,7 @@ def checkpoint_and_resume(trial: Trial) -> None:
 
 
 def receiver_over_a_restart(trial: Trial) -> None:
-    """Gateway restarted under a receiver: it goes on behind the last event it saw."""
+    """The gateway restarts under a receiver, which goes on after the last event it saw."""
     sent = trial.send(trial.address(), 3, "before")
     run = trial.start("events", trial.address(), count=6, start="beginning", timeout=40, reconnect=True)
     run.until("message", 3)
@@ -174,7 +174,7 @@ def receiver_over_a_restart(trial: Trial) -> None:
 
 
 def no_such_hub(trial: Trial) -> None:
-    """A hub that is not there and cannot be made: names that begin with # are the gateway's own."""
+    """A hub that does not exist and cannot be made: names that begin with # are the gateway's own."""
     error = trial.start("properties", "#no-such-hub").error()
     trial.refused("no such hub", error, "", "there is no .* '#no-such-hub'")
 
@@ -187,14 +187,14 @@ def no_such_partition(trial: Trial) -> None:
 
 
 def bad_position(trial: Trial) -> None:
-    """An offset that is none is refused in words, not ignored."""
+    """An offset that is not valid is refused in words, not ignored."""
     trial.send(trial.address(), 1)
     run = trial.start("events", trial.address(), start="offset:yesterday")
     trial.refused("bad position", run.error(), "", "'?yesterday'? is invalid")
 
 
 def position_beyond_the_log(trial: Trial) -> None:
-    """A sequence number that no event has yet: the position of another hub, or of one that was made anew."""
+    """A sequence number that no event has yet: the position of another hub, or of this one before it was recreated."""
     trial.send(trial.address(), 1)
     run = trial.start("events", trial.address(), start="sequence:123456789")
     trial.refused("position beyond the log", run.error(), "", "not in the replay log")

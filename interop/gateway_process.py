@@ -19,14 +19,14 @@ STOP_WITHIN = 20.0  # seconds, before it is killed
 
 class GatewayProcess:
     """
-    ``rewind serve`` on free ports that it keeps over restarts: as it is without a configuration, and for WebSockets.
+    ``rewind serve`` on free ports that it keeps over restarts: one for plain connections, one for WebSockets.
 
-    Whoever starts one ends it: use it as a context manager. The folder goes with it.
+    It is a context manager, which stops the gateway and removes its folder.
 
     Args:
-        switches: Switches of its listener that are to be on.
+        switches: Switches of its plain listener that are to be on.
         settings: More of its configuration, in TOML.
-        ports: Those of its listeners; 0 is a free one.
+        ports: The ports of its listeners; 0 is a free one.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class GatewayProcess:
 
     @property
     def failover_url(self) -> str:
-        """Where programs connect that reconnect; several, with commas, where there are several gateways."""
+        """The url for programs that reconnect; several with commas between them, where there are several gateways."""
         return self.url
 
     def __enter__(self) -> GatewayProcess:

@@ -1,4 +1,4 @@
-"""What came out of a run: client × behaviour, as lines on the terminal and as JSON; ``interop.page`` makes the page."""
+"""The results of a run: client × behaviour, as lines on the terminal and as JSON; ``interop.page`` makes the page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Result:
     note: str = ""
     seconds: float = 0.0
     seen: dict[str, Line] = field(default_factory=dict)
-    """Refusal to the error as the client's user saw it."""
+    """By refusal: the error that the client's user saw."""
 
 
 def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:

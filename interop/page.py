@@ -1,6 +1,6 @@
 """The page about foreign clients, interop/README.md: failures, refusals as users see them, the matrix, and surprises.
 
-What holds for every client is said once, and what is to be expected is not explained: a reader looks for exceptions.
+The page says once what is true of every client, and does not explain what is expected: a reader looks for exceptions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from interop.client import Client, Line
 from interop.matrix import MARKS, Result
 
 MOST_CHARACTERS = 260
-"""How much of an error's text is shown: some libraries add the state of their connection."""
+"""Characters of an error's text that are shown: some libraries add the state of their connection."""
 
 
 def page(clients: Sequence[Client], results: Sequence[Result], tables: Mapping[str, Sequence[str]]) -> str:
@@ -22,8 +22,8 @@ def page(clients: Sequence[Client], results: Sequence[Result], tables: Mapping[s
 
     Args:
         clients: All that were tried.
-        results: Every behaviour with every client that is asked for it.
-        tables: Behaviours by the dialect whose clients are asked for them, by the empty text those for all clients.
+        results: Every behaviour with every client that tried it.
+        tables: Behaviours by the dialect whose clients try them; under the empty text, those for all clients.
     """
     found = {(result.client, result.behaviour): result for result in results}
     refusals = _refusals(results)
@@ -85,7 +85,7 @@ class _Notes:
         self._clients: dict[str, list[str]] = {}
 
     def number(self, result: Result) -> int:
-        """The number of a result's note; 0 where it has none, or one that surprises nobody."""
+        """The number of a result's note; 0 where it has none, or where it is expected."""
         if not result.note or (
             result.status == "cannot" and (result.client, result.behaviour) in self._expected
         ):
@@ -120,7 +120,7 @@ def _failures(results: Sequence[Result]) -> list[str]:
 def _table(
     names: Sequence[str], behaviours: Sequence[str], found: Mapping[tuple[str, str], Result], notes: _Notes
 ) -> list[str]:
-    """A matrix without what says nothing: clients that can ask for none of it, behaviours that are ✓ throughout."""
+    """A matrix, without clients that can ask for none of its behaviours, and behaviours that are ✓ throughout."""
     absent = [name for name in names if all(found[name, each].status == "cannot" for each in behaviours)]
     shown = [name for name in names if name not in absent]
     throughout, rows = [], []
@@ -142,7 +142,7 @@ def _table(
 
 
 def _expected(clients: Sequence[Client], results: Sequence[Result]) -> set[tuple[str, str]]:
-    """What none of a dialect's clients can ask for: that is what the dialect is, and surprises nobody."""
+    """Behaviours that none of a dialect's clients can ask for: they are not part of the dialect, which is expected."""
     by_dialect: dict[str, list[str]] = {}
     for client in clients:
         by_dialect.setdefault(client.dialect, []).append(client.name)
@@ -156,7 +156,7 @@ def _expected(clients: Sequence[Client], results: Sequence[Result]) -> set[tuple
 
 
 def _refusals(results: Iterable[Result]) -> dict[str, dict[str, Line]]:
-    """Refusal to client to the error that its user saw."""
+    """By refusal and client: the error that the client's user saw."""
     refusals: dict[str, dict[str, Line]] = {}
     for result in results:
         for what, error in result.seen.items():
@@ -196,7 +196,7 @@ def _condition(errors: Mapping[str, Line]) -> str:
 
 
 def _plainest(errors: Mapping[str, Line]) -> str:
-    """The client whose text most others contain: it shows the gateway's words, around which they put their own."""
+    """The client whose text most others contain: it shows the gateway's words, to which the others add their own."""
     alike = {name: _alike(error["text"], name) for name, error in errors.items()}
     return max(
         alike, key=lambda name: (sum(alike[name] in other for other in alike.values()), len(alike[name]))
@@ -223,5 +223,5 @@ def _cut(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text as it is, where Markdown would take it for marks."""
+    """A text with Markdown's own characters escaped."""
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")

@@ -1,4 +1,4 @@
-"""What clients of RabbitMQ are asked to do beyond the rest, on a listener in RabbitMQ mode.
+"""The further scenarios for RabbitMQ's clients, on a listener in RabbitMQ mode.
 
 Their programs have the verbs ``declare``, ``describe``, ``purge``, ``delete``, ``bind``, ``unbind``, ``own`` and
 ``stream``; see the first of them, interop/clients/rabbitmq_amqp_python/client.py.
@@ -20,11 +20,11 @@ from interop.gateway_process import GatewayProcess
 from interop.scenarios import RETRY_MS, SILENCE, Trial, check, equal, overtaking
 
 NOT_THERE = "(?i)404|not exist|no queue"
-"""How clients say that a queue is not there."""
+"""How clients say that a queue does not exist."""
 
 
 def declared(trial: Trial, kind: str = "stream", *arguments: str) -> str:
-    """Declare this trial's own stream or queue; its address."""
+    """Declare this trial's own stream or queue; return its address."""
     address = trial.address()
     run = trial.start("declare", address, kind=kind, **({"argument": arguments[0]} if arguments else {}))
     run.ok()
@@ -32,12 +32,12 @@ def declared(trial: Trial, kind: str = "stream", *arguments: str) -> str:
 
 
 def read(trial: Trial, count: int, start: str, **options: object) -> Run:
-    """Read this trial's own stream to the end."""
+    """Read ``count`` messages of this trial's own stream; wait for the end."""
     return trial.start("stream", trial.address(), count=count, start=start, **options).ok()
 
 
 def declare_describe_delete(trial: Trial) -> None:
-    """A queue and a stream are declared, found to be what they are, purged and deleted."""
+    """A queue and a stream are declared and described; the queue is purged and deleted."""
     address = declared(trial, "queue", "max_len=100")
     trial.send(address, 3)
     (found,) = trial.start("describe", address).ok().of("queue")
@@ -65,7 +65,7 @@ def stream_from_last(trial: Trial) -> None:
 
 
 def stream_from_next(trial: Trial) -> None:
-    """A stream from what comes next: no history."""
+    """A stream from the next message on: no history."""
     trial.send(declared(trial), 2, "old")
     reader = trial.start("stream", trial.address(), count=2, start="next", timeout=20)
     reader.until("attached")
@@ -88,7 +88,7 @@ def stream_from_offset_outside(trial: Trial) -> None:
 
 
 def stream_from_timestamp(trial: Trial) -> None:
-    """A stream from what arrived at a time or later, exact to the message."""
+    """A stream from the first message that arrived at a time or later, exact to the message."""
     trial.send(declared(trial), 2, "old")
     time.sleep(0.05)
     now = time.time_ns() // 1_000_000
@@ -112,7 +112,7 @@ def stream_into_live(trial: Trial) -> None:
 
 
 def stream_filter_values(trial: Trial) -> None:
-    """Messages with one of the filter values asked for; those without a value where that is asked for, too."""
+    """Messages with one of several filter values; on request also messages without a value."""
     address = declared(trial)
     eu = trial.send(address, 2, "eu", value="eu")
     us = trial.send(address, 2, "us", value="us")
@@ -142,7 +142,7 @@ def sql_filter(trial: Trial) -> None:
 
 
 def reconnect_resumes(trial: Trial) -> None:
-    """Gateway restarted under a stream's reader: it goes on behind the last message it saw."""
+    """The gateway restarts under a stream's reader, which goes on after the last message it saw."""
     first = trial.send(declared(trial), 3, "before")
     reader = trial.start("stream", trial.address(), count=6, start="first", timeout=40, reconnect=True)
     reader.until("message", 3)
@@ -152,7 +152,7 @@ def reconnect_resumes(trial: Trial) -> None:
 
 
 def exchange_and_binding(trial: Trial) -> None:
-    """A topic exchange, bound to a queue by a pattern: what matches comes, until it is unbound."""
+    """A topic exchange, bound to a queue by a pattern: the queue gets what matches, until it is unbound."""
     queue, exchange = declared(trial, "queue"), trial.address("exchange://{}-exchange")
     trial.start("declare", exchange, kind="exchange", argument="type=topic").ok()
     trial.start("bind", f"{exchange}/orders.*.new", queue=trial.name).ok()
@@ -177,13 +177,13 @@ def reply_on_declared_queue(trial: Trial) -> None:
 
 
 def delayed_retry(trial: Trial) -> None:
-    """A queue is declared on which what failed waits: others overtake it, and it comes again, counted."""
+    """A queue is declared with a delay for failed messages: others overtake one, which comes again, counted."""
     address = declared(trial, "queue", f"delayed_retry={RETRY_MS}")
     _tried_again(trial, address, "modify", 1)
 
 
 def retry_at_a_time(trial: Trial) -> None:
-    """A consumer gives a message back until a time: others overtake it, and it comes again."""
+    """A consumer gives a message back until a time: others overtake it, then it comes again."""
     address = declared(trial, "queue")
     _tried_again(trial, address, "later", None, delay=RETRY_MS)
 
@@ -199,7 +199,7 @@ def _tried_again(trial: Trial, address: str, outcome: str, attempts: int | None,
 
 
 def exclusive_queue(trial: Trial) -> None:
-    """A queue that one connection has to itself: others may send to it, not consume; it goes with its owner."""
+    """A queue that one connection has to itself: others may send to it, not consume; it is deleted with its owner."""
     address = trial.address()
     owner = trial.start("own", address, count=2, timeout=40)
     owner.until("attached")
@@ -214,7 +214,7 @@ def exclusive_queue(trial: Trial) -> None:
 
 
 def exclusive_queue_recovered(trial: Trial) -> None:
-    """Gateway restarted under the owner of an exclusive queue: its client declares it anew, and goes on."""
+    """The gateway restarts under the owner of an exclusive queue: the client declares the queue anew, and goes on."""
     address = trial.address()
     owner = trial.start("own", address, count=2, timeout=40, reconnect=True)
     owner.until("attached")
@@ -229,14 +229,14 @@ def exclusive_queue_recovered(trial: Trial) -> None:
 
 
 def settled_before_sent(trial: Trial) -> None:
-    """Messages that come settled: there is nothing to acknowledge, and nothing is left."""
+    """Messages that are sent settled: there is nothing to acknowledge, and nothing is left."""
     sent = trial.send(declared(trial, "queue"), 5)
     equal("received", trial.receive(trial.address(), 5, settled=True).bodies, sent)
     trial.empty(trial.address())
 
 
 def single_active_consumer(trial: Trial) -> None:
-    """Of two consumers one gets everything; when it goes, the other goes on."""
+    """One of two consumers gets all messages; when it detaches, the other one does."""
     address = declared(trial, "queue", "single_active_consumer=true")
     first = trial.start("receive", address, count=2, timeout=30)
     first.until("attached")
@@ -248,7 +248,7 @@ def single_active_consumer(trial: Trial) -> None:
 
 
 def consumer_priority(trial: Trial) -> None:
-    """A consumer of a higher priority gets messages while it can take any, the other what is left."""
+    """The consumer of a higher priority gets messages while it has credit, the other one gets the rest."""
     address = declared(trial, "queue")
     low = trial.start("receive", address, count=1, timeout=30)
     low.until("attached")
@@ -260,7 +260,7 @@ def consumer_priority(trial: Trial) -> None:
 
 
 def consumer_timeout(trial: Trial) -> None:
-    """What a consumer does not settle in time is given to another; the first one, which is told, stays attached."""
+    """Messages that a consumer does not settle in time go to another; the first, which is told so, stays attached."""
     address = declared(trial, "queue", "consumer_timeout=1500")
     stuck = trial.start("receive", address, count=3, timeout=8, outcome="none")
     stuck.until("attached")
@@ -273,11 +273,11 @@ def consumer_timeout(trial: Trial) -> None:
 
 ISSUER = "https://sso.example.com"
 TOKEN_S = 6
-"""Seconds in which a program signs in and renews its token, and after which the first has expired."""
+"""Seconds until the first token expires: within them a program signs in and renews its token."""
 
 
 def token_renewed(trial: Trial) -> None:
-    """Signed in by a token, a client shows a newer one in time, and goes on when the first has expired."""
+    """A client that signed in by a token sends a newer one in time, and goes on when the first has expired."""
     import jwt  # noqa: PLC0415 - it comes with an extra, as the gateway that takes tokens does
     from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415
 
@@ -288,7 +288,7 @@ def token_renewed(trial: Trial) -> None:
     )
 
     def token(seconds: int) -> str:
-        # A gateway takes one for half a minute longer than it says.
+        # A gateway accepts a token for half a minute after its expiry.
         claims = {"iss": ISSUER, "aud": "rewind", "sub": "ann", "exp": int(time.time()) + seconds - 30}
         return jwt.encode({**claims, "scope": "publish:queue://*"}, key, "RS256")
 
@@ -325,7 +325,7 @@ def token_renewed(trial: Trial) -> None:
 
 
 def declared_otherwise(trial: Trial) -> None:
-    """A stream that is declared as a queue."""
+    """A stream that is declared again, as a queue."""
     error = trial.start("declare", declared(trial), kind="queue").error()
     trial.seen["declared otherwise"] = error
     check(
@@ -334,7 +334,7 @@ def declared_otherwise(trial: Trial) -> None:
 
 
 def no_such_queue_described(trial: Trial) -> None:
-    """A queue that is asked for and not there."""
+    """A queue that is described and does not exist."""
     error = trial.start("describe", trial.address()).error()
     trial.seen["no such queue described"] = error
     check(
@@ -344,7 +344,7 @@ def no_such_queue_described(trial: Trial) -> None:
 
 
 def argument_without_meaning(trial: Trial) -> None:
-    """A queue that is to drop its oldest messages when it is full: declared, it would not."""
+    """A queue that is to drop its oldest messages when it is full: refused, as the gateway has no such queues."""
     error = trial.start(
         "declare", trial.address(), kind="queue", argument="overflow_behaviour=drop-head"
     ).error()
@@ -353,7 +353,7 @@ def argument_without_meaning(trial: Trial) -> None:
 
 
 def bad_sql_filter(trial: Trial) -> None:
-    """An SQL expression that is none: refused with its place, not ignored."""
+    """An SQL expression that is not valid: refused with the place of the mistake, not ignored."""
     run = trial.start("stream", declared(trial), count=1, start="first", sql="n >> 2")
     trial.refused("bad SQL filter", run.error(), "amqp:invalid-field", "character")
 

@@ -1,6 +1,6 @@
-"""What every client is asked to do. A scenario knows no client: it starts programs and looks at their lines.
+"""The scenarios for every client. A scenario knows no client: it starts programs and looks at their lines.
 
-Each has a queue or topic of its own, named after it, so that they neither meet nor depend on an order.
+Each scenario has a queue or topic of its own, named after it: scenarios do not interfere, and their order is free.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MEGABYTE = 1_000_000
 GROUPED, GROUPS = 24, 8  # messages, and their groups
 DELAY_MS = 2_000
 RETRY_MS = 6_000
-"""Long enough for a small program to start and be given what is there, on a busy machine."""
+"""Long enough for a small program to start and to receive messages, on a busy machine."""
 
 
 def check(holds: bool, sentence: str) -> None:
-    """Raise Failed with the sentence unless it holds."""
+    """Raise Failed with the sentence unless the condition holds."""
     if not holds:
         raise Failed(sentence)
 
@@ -42,18 +42,18 @@ class Trial:
 
     client: Client
     observer: Client
-    """A client that shows annotations, for what the one on trial does not show."""
+    """A client that shows annotations, where the one on trial does not."""
     gateway: GatewayProcess
     name: str
     programs: ExitStack
     remark: str = ""
     seen: dict[str, Line] = field(default_factory=dict)
-    """Refusal to what the client's user saw."""
+    """By refusal: the error that the client's user saw."""
     runs: list[Run] = field(default_factory=list)
     """Programs that were started, in order."""
 
     def address(self, form: str = "queue://{}") -> str:
-        """This trial's own address in a form."""
+        """This trial's own address, in this form."""
         return form.format(self.name)
 
     def start(self, verb: str, address: str = "", *, by: Client | None = None, **options: object) -> Run:
@@ -70,17 +70,17 @@ class Trial:
         return self.runs[-1]
 
     def send(self, address: str, count: int, body: str = "m", **options: object) -> list[str]:
-        """Publish, each message accepted; the bodies."""
+        """Publish messages, all of which must be accepted; return their bodies."""
         run = self.start("send", address, count=count, body=body, **options).ok()
         equal("outcomes", [line["outcome"] for line in run.of("sent")], ["accepted"] * count)
         return [f"{body}-{number}" for number in range(count)]
 
     def receive(self, address: str, count: int, **options: object) -> Run:
-        """Receive to the end."""
+        """Receive ``count`` messages; wait for the end."""
         return self.start("receive", address, count=count, **options).ok()
 
     def make(self, **settings: object) -> None:
-        """Have an administrator make this trial's queue."""
+        """Create this trial's queue over HTTP."""
         url = f"{self.gateway.admin_url}/SEMP/v2/config/msgVpns/default/queues"
         asked = Request(url, json.dumps({"queueName": self.name, **settings}).encode())
         asked.add_header("Content-Type", "application/json")
@@ -88,20 +88,20 @@ class Trial:
             pass
 
     def empty(self, address: str, **options: object) -> None:
-        """Nothing comes from there."""
+        """Check that nothing comes from an address."""
         equal(f"left on {address}", self.receive(address, 1, timeout=SILENCE, **options).bodies, [])
 
     def replay(
         self, address: str, count: int, start: str, until: str | None = None, **options: object
     ) -> Run:
-        """Start a replay the way this client can: by a filter of its own, or by an option of the address."""
+        """Start a replay in the way that this client can: by a filter, or by an option of the address."""
         if self.client.own_filter:
             return self.start("replay", address, count=count, start=start, until=until, **options)
         asked = f"{address}?replay-start={quote(start)}" + (f"&until={until}" if until else "")
         return self.start("receive", asked, count=count, **options)
 
     def ids(self, address: str, count: int) -> list[str]:
-        """Replay ids of what was published to an address, as the client saw them, or else the observer."""
+        """Replay ids of the messages published to an address, as the client shows them, or else the observer."""
         log = self.log_of(address)
         run = self.replay(log, count, "beginning").ok()
         found = [line["replay_id"] for line in run.of("message")]
@@ -114,12 +114,12 @@ class Trial:
 
     @staticmethod
     def log_of(address: str) -> str:
-        """Where the log of a queue or topic is read."""
+        """The address at which the log of a queue or topic is read."""
         kind, _, name = address.partition("://")
         return f"log://#queue/{name}" if kind == "queue" else f"log://{name}"
 
     def refused(self, what: str, error: Line, condition: str, words: str) -> None:
-        """An error has to name its condition, or show it in its text, and say why in words."""
+        """Check that an error names its condition, in a field or in its text, and that the text says why."""
         self.seen[what] = error
         shown = f"{error.get('condition') or ''} {error['text']}"
         check(condition in shown, f"{what}: its user does not see {condition}, but: {shown[:160]}")
@@ -139,7 +139,7 @@ def queue(trial: Trial) -> None:
 
 
 def large_message(trial: Trial) -> None:
-    """A megabyte, in as many frames as it takes."""
+    """A message of a megabyte, in several frames."""
     trial.send(trial.address(), 1, size=MEGABYTE)
     run = trial.receive(trial.address(), 1)
     equal("size", [line["size"] for line in run.of("message")], [MEGABYTE])
@@ -156,7 +156,7 @@ def competing(trial: Trial) -> None:
 
 
 def topic(trial: Trial) -> None:
-    """A subscriber with a wildcard gets what is published while it is there, and no history."""
+    """A subscriber with a wildcard gets what is published while it is attached, and no history."""
     name = trial.address("topic://{}")
     trial.start("send", f"{name}/before", count=1).finish()
     subscriber = trial.start("receive", f"{name}/>", count=3, timeout=20)
@@ -166,7 +166,7 @@ def topic(trial: Trial) -> None:
 
 
 def durable_subscription(trial: Trial) -> None:
-    """What is published while a durable subscriber is away waits for it, until it unsubscribes."""
+    """A durable subscription keeps what is published without its subscriber, until that unsubscribes."""
     name = trial.address("topic://{}")
     terms = {"subscription": f"{trial.name}-durable", "durable": True, "container": trial.name}
     trial.receive(name, 0, **terms)
@@ -193,7 +193,7 @@ def shared_subscription(trial: Trial) -> None:
 
 
 def shared_durable_subscription(trial: Trial) -> None:
-    """A subscription that is shared and durable waits for its consumers."""
+    """A subscription that is shared and durable keeps messages for its consumers."""
     name = trial.address("topic://{}")
     terms = {
         "subscription": f"{trial.name}-shared",
@@ -219,7 +219,7 @@ def request_reply(trial: Trial) -> None:
 
 
 def browser(trial: Trial) -> None:
-    """A browser sees what lies on a queue and takes nothing."""
+    """A browser sees the messages of a queue and takes none."""
     sent = trial.send(trial.address(), 3)
     equal("seen", trial.start("browse", trial.address(), count=3).ok().bodies, sent)
     equal("received after it", trial.receive(trial.address(), 3).bodies, sent)
@@ -234,7 +234,7 @@ def selector(trial: Trial) -> None:
 
 
 def selector_over_another_type(trial: Trial) -> None:
-    """What compares a number with texts is unknown, and selects nothing (Jakarta Messaging 3.1, 3.8.1.2)."""
+    """A comparison of a number with texts is unknown, and selects nothing (Jakarta Messaging 3.1, 3.8.1.2)."""
     sent = trial.send(trial.address(), 2)
     for selector in ("n NOT IN ('7')", "n NOT LIKE '7%'", "NOT (n IN ('7'))", "missing NOT IN ('7')"):
         trial.empty(trial.address(), selector=selector)
@@ -257,7 +257,7 @@ def changed_subscription(trial: Trial) -> None:
 
 
 def delayed_delivery(trial: Trial) -> None:
-    """A delayed message comes in its time, to those who were there already; on queues and on topics."""
+    """A delayed message is delivered at its time, to consumers that attached before; on queues and on topics."""
     for form in ("queue://{}", "topic://{}"):
         if form.startswith("topic") and "topic" in trial.client.without:
             return
@@ -277,7 +277,7 @@ def delayed_delivery(trial: Trial) -> None:
 
 
 def message_groups(trial: Trial) -> None:
-    """Each group's messages come to one of two consumers, in order (group-id; JMSXGroupID at JMS)."""
+    """All messages of a group go to one of two consumers, in order (group-id; JMSXGroupID in JMS)."""
     trial.make(messageGroups=True)
     consumers = [trial.start("receive", trial.address(), count=GROUPED, timeout=6) for _ in range(2)]
     for consumer in consumers:
@@ -293,7 +293,7 @@ def message_groups(trial: Trial) -> None:
 
 
 def last_value(trial: Trial) -> None:
-    """The newest message of each colour, and then what comes."""
+    """A last-value queue has the newest message of each colour, and then live messages."""
     trial.make(kind="last-value", valueKey="colour")
     sent = trial.send(trial.address(), 6)
     reader = trial.start("receive", trial.address(), count=4, timeout=20)
@@ -306,21 +306,21 @@ def last_value(trial: Trial) -> None:
 
 
 def client_acknowledge(trial: Trial) -> None:
-    """All acknowledged at the end: nothing is left."""
+    """All messages are acknowledged at the end: nothing is left."""
     sent = trial.send(trial.address(), 5)
     equal("received", trial.receive(trial.address(), 5, acknowledge="client").bodies, sent)
     trial.empty(trial.address())
 
 
 def dups_ok_acknowledge(trial: Trial) -> None:
-    """Acknowledged lazily: nothing is left once the client has closed."""
+    """Messages are acknowledged lazily: nothing is left after the client has closed."""
     sent = trial.send(trial.address(), 5)
     equal("received", trial.receive(trial.address(), 5, acknowledge="dups-ok").bodies, sent)
     trial.empty(trial.address())
 
 
 def redelivery(trial: Trial) -> None:
-    """Not acknowledged when the program died: they come again, in order, marked as delivered before."""
+    """Messages that were not acknowledged when the program died come again, in order, marked as redelivered."""
     sent = trial.send(trial.address(), 3)
     crashing = trial.start("receive", trial.address(), count=4, timeout=60, outcome="none")
     crashing.until("message", 3)
@@ -331,7 +331,7 @@ def redelivery(trial: Trial) -> None:
 
 
 def released(trial: Trial) -> None:
-    """Given back untouched: comes again, and the attempt does not count."""
+    """A released message comes again, and the attempt does not count."""
     sent = trial.send(trial.address(), 1)
     trial.receive(trial.address(), 1, outcome="release")
     run = trial.receive(trial.address(), 1)
@@ -340,7 +340,7 @@ def released(trial: Trial) -> None:
 
 
 def modified(trial: Trial) -> None:
-    """Given back as failed: comes again, and the attempt counts."""
+    """A message that was modified as failed comes again, and the attempt counts."""
     sent = trial.send(trial.address(), 1)
     trial.receive(trial.address(), 1, outcome="modify")
     run = trial.receive(trial.address(), 1)
@@ -349,7 +349,7 @@ def modified(trial: Trial) -> None:
 
 
 def redelivery_delay(trial: Trial) -> None:
-    """Given back to a queue that has it wait: others overtake it, and it comes again."""
+    """A queue with a retry delay: other messages overtake the one that was given back, then that comes again."""
     trial.make(retryType="all", retryDelayMs=RETRY_MS)
     sent = trial.send(trial.address(), 2)
     outcome = "release" if "modified" in trial.client.without else "modify"
@@ -359,20 +359,20 @@ def redelivery_delay(trial: Trial) -> None:
 
 
 def overtaking(trial: Trial, address: str) -> None:
-    """Another client, which starts sooner than most, is given the second message."""
+    """Check that another client, which starts sooner than most, gets the second message."""
     run = trial.start("receive", address, by=trial.observer, count=1).ok()
     equal("overtaking", [line["n"] for line in run.of("message")], [1])
 
 
 def rejected(trial: Trial) -> None:
-    """Rejected by its consumer: does not come again."""
+    """A rejected message does not come again."""
     trial.send(trial.address(), 1)
     trial.receive(trial.address(), 1, outcome="reject")
     trial.empty(trial.address())
 
 
 def transaction_commit(trial: Trial) -> None:
-    """Messages from queue to queue in a transaction: all of them, once."""
+    """A transaction moves messages from queue to queue: all of them, once."""
     sent = trial.send(trial.address(), 3)
     trial.start("move", trial.address(), to=trial.address("queue://{}-to"), count=3).ok()
     trial.empty(trial.address())
@@ -391,7 +391,7 @@ def transaction_rollback(trial: Trial) -> None:
 
 
 def transaction_lost(trial: Trial) -> None:
-    """A client that is killed before it commits has done nothing."""
+    """A client that is killed before it commits has changed nothing."""
     sent = trial.send(trial.address(), 3)
     target = trial.address("queue://{}-to")
     run = trial.start("move", trial.address(), to=target, count=3, end="never")
@@ -402,8 +402,8 @@ def transaction_lost(trial: Trial) -> None:
 
 
 def failover(trial: Trial) -> None:
-    """Gateway restarted under a consumer and a publisher: both go on by themselves, nothing is lost."""
-    most = 9  # the six, and the three again whose settlement the restart cut off: any of those may be redelivered
+    """The gateway restarts under a consumer and a publisher: both go on by themselves, nothing is lost."""
+    most = 9  # all six messages, and again the first three, whose settlement the restart may have cut off
     consumer = trial.start("receive", trial.address(), count=most, timeout=40, reconnect=True)
     consumer.until("attached")
     sent = trial.send(trial.address(), 3, "before")
@@ -416,7 +416,7 @@ def failover(trial: Trial) -> None:
 
 
 def failover_of_publisher(trial: Trial) -> None:
-    """Gateway restarted while a program publishes: whatever it was told is accepted is there afterwards."""
+    """The gateway restarts under a publisher: all messages that were accepted are there afterwards."""
     publisher = trial.start("send", trial.address(), count=3_000, reconnect=True)
     publisher.until("sent", 50)
     trial.gateway.restart()
@@ -459,7 +459,7 @@ def replay_by_selector_term(trial: Trial) -> None:
 
 
 def replay_after_id(trial: Trial) -> None:
-    """What came after a message that was seen before, and not that message."""
+    """The messages after a replay id that the client has seen before, without that message."""
     sent = trial.send(trial.address(), 5)
     ids = trial.ids(trial.address(), 5)
     run = trial.replay(trial.log_of(trial.address()), 4, ids[1], timeout=SILENCE).ok()
@@ -467,7 +467,7 @@ def replay_after_id(trial: Trial) -> None:
 
 
 def replay_from_date(trial: Trial) -> None:
-    """What was published since a date, exact to the message."""
+    """The messages published since a date, exact to the message."""
     trial.send(trial.address(), 2, "old")
     time.sleep(0.05)
     now = time.time_ns() // 1_000_000
@@ -510,7 +510,7 @@ def replay_of_durable_subscription(trial: Trial) -> None:
 
 
 def bad_start(trial: Trial) -> None:
-    """A start that is none is refused in words, not ignored."""
+    """A start that is not valid is refused in words, not ignored."""
     run = trial.replay(trial.log_of(trial.address()), 1, "the-day-before")
     trial.refused("bad start", run.error(), "amqp:invalid-field", "the-day-before")
 
@@ -530,7 +530,7 @@ def future_date(trial: Trial) -> None:
 
 
 def exclusive_taken(trial: Trial) -> None:
-    """The second consumer of a queue that takes one."""
+    """The second consumer of a queue that takes only one."""
     name = f"{trial.address()}?exclusive=refuse"
     first = trial.start("receive", name, count=1, timeout=30)
     first.until("attached")
@@ -551,7 +551,7 @@ def replay_by_inactive_consumer(trial: Trial) -> None:
 
 
 def no_such_queue(trial: Trial) -> None:
-    """A queue that is not there and is not to be made."""
+    """A queue that does not exist, and that the attach may not make."""
     run = trial.start("receive", f"{trial.address()}?create=never", count=1)
     trial.refused("no such queue", run.error(), "amqp:not-found", re.escape(trial.name))
 

@@ -7,7 +7,7 @@ texts: performatives, the links and addresses of an attach, outcomes, bare messa
 ids, which differ from run to run.
 
 Causality makes a transcript replayable: the relay notes a client's bytes before the gateway gets them, and an answer
-before the client does. So everything a piece depends on stands above it.
+before the client does. So all that a step depends on is above it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x1
 SASL_OUTCOME = 0x44
 PROTOCOL_HEADER = 8
 LONGEST_BODY = 64
-"""Bytes of a bare message that are kept as they are; of a longer one its digest."""
+"""Longest bare message that is kept as it is, in bytes; of a longer one its digest is kept."""
 
 
 def _error(value: Any) -> str | None:
@@ -48,7 +48,7 @@ def _address(terminus: Any) -> str | None:
 
 
 class Listener:
-    """Reads one connection's bytes from the gateway, in any pieces, and tells what a client depends on in them."""
+    """Reads the gateway's bytes on one connection, in any pieces, and extracts the answers that a client depends on."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -110,7 +110,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one side of one connection said. Empty ``sent`` and ``answers``: the client closed its socket."""
+    """What one side of a connection sent. With neither ``sent`` nor ``answers``: the client closed its socket."""
 
     connection: int
     sent: str = ""
@@ -136,7 +136,7 @@ class Transcript:
 
     @property
     def path(self) -> Path:
-        """Where it is kept."""
+        """The file that keeps it."""
         return FOLDER / self.client / f"{self.behaviour.replace(' ', '_')}.json"
 
     def save(self) -> None:
@@ -158,7 +158,7 @@ class Transcript:
 
 
 class Relay:
-    """Stands between clients and a gateway, on a port of its own, and notes what passes. A context manager."""
+    """Relays between clients and a gateway, on a port of its own, and notes what passes. A context manager."""
 
     def __init__(self, url: str) -> None:
         self._target = (urlsplit(url).hostname or "", urlsplit(url).port or 0)

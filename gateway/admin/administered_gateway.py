@@ -1,10 +1,10 @@
 """
-The gateway as its administration sees it, and the clients of HTTP that it counts beside those of AMQP.
+The gateway as its administration sees it, and the HTTP clients, which it counts in the same way as AMQP clients.
 
-A request that reads or publishes messages is a client for as long as it lasts: it has a place among all connections, an
-account in the ledger and a line in the list of clients, and is ended as a client of AMQP is.
+A request that reads or publishes messages is a client while it lasts: it counts as a connection, it has an account in
+the ledger and an entry in the list of clients, and an administrator can disconnect it like an AMQP client.
 
-This module is loaded when the gateway starts; FastAPI is not yet.
+This module is loaded when the gateway starts, so it must not import FastAPI.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.vpn.hosted import MessageVpns
 
 
 class AdministeredGateway(Protocol):
-    """What there is to administer."""
+    """The gateway, as far as its administration needs it."""
 
     def problem(self, vpn: str | None = None) -> str | None:
         """
@@ -59,15 +59,15 @@ class AdministeredGateway(Protocol):
 
     def admit(self, address: str, user: str) -> Guest:
         """
-        A client without AMQP is there, whose user has signed in from this IP address.
+        Count an HTTP client as a connection: its user has signed in from this IP address.
 
         Raises:
-            gateway.core.errors.Refused: RESOURCE_LIMIT, it is one connection too many.
+            gateway.core.errors.Refused: RESOURCE_LIMIT, there are too many connections.
         """
 
     @property
     def wire_loops(self) -> str:
-        """What runs once a message on the wire: ``native``, or ``python`` and why."""
+        """How the code that runs for every message on the wire is built: ``native``, or ``python`` and why."""
 
     @property
     def refused_connections(self) -> Mapping[str, int]:
@@ -75,14 +75,14 @@ class AdministeredGateway(Protocol):
 
     @property
     def span_counts(self) -> Mapping[str, int]:
-        """Spans since the start, by what became of them; empty where none are sent."""
+        """Telemetry spans since the start, by their outcome; empty where none are sent."""
 
 
 MOST_CLIENTS: Final = 128
-"""At once: half of the connections that HTTP has, so that administrators are never kept out."""
+"""HTTP clients at the same time: half of the HTTP connections, so that they never keep administrators out."""
 
 MOST_CLIENTS_PER_USER: Final = 64
-"""Of one user at once: half of all, so that one user does not keep the others out."""
+"""HTTP clients of one user at the same time: half of all, so that one user does not keep the others out."""
 
 
 class Guest(Protocol):
@@ -93,47 +93,47 @@ class Guest(Protocol):
         """Unique while the gateway runs."""
 
     def leave(self) -> None:
-        """It is gone."""
+        """The client is gone: free its place."""
 
 
 @dataclass(eq=False)
 class HttpClient:
-    """A client, for one request (``gateway.vpn.clients.ClientIdentity``)."""
+    """An HTTP client; it lives for one request (``gateway.vpn.clients.ClientIdentity``)."""
 
     number: int
     user: str
     who: Who
-    """The user, or who a token says that he is."""
+    """The user, or the identity that a token gives the user."""
     peer: str
-    """HOST:PORT it comes from."""
+    """HOST:PORT of the client."""
     vpn_name: str | None
     address: str
-    """What it reads or publishes to."""
+    """The address that it reads, or publishes to."""
     is_sender: bool
-    """It publishes; else it reads."""
+    """It publishes; otherwise it reads."""
     account: Account = field(init=False)
     refused: Refused | None = None
-    """Why it was ended."""
+    """Why it was stopped."""
     sent: int = 0
-    """Messages that it was sent, or has sent."""
+    """Messages that it has received, or published."""
     _end: Callable[[], None] | None = None
 
     @property
     def peer_container(self) -> str:
-        """What an administrator calls it by."""
+        """The name that administrators see."""
         return f"http-{self.number}"
 
     @property
     def identity(self) -> ClientIdentity:
-        """As it is for one request, it is its own connection."""
+        """Itself: a client for one request is its own connection."""
         return self
 
     def link_states(self) -> list[LinkState]:
-        """Its request, in the place of a link; nobody gives credit over HTTP."""
+        """Its request, shown as a link; there is no credit over HTTP."""
         return [LinkState(self.peer_container, self.is_sender, self.address, "http", 0, 0, self.sent)]
 
     def log_values(self, topic: str) -> dict[str, Any]:
-        """What a line tells of it at its end."""
+        """The values of the log line at its end."""
         return {
             log_keys.USER: self.user,
             log_keys.PEER: self.peer,
@@ -143,7 +143,7 @@ class HttpClient:
         }
 
     def when_stopped(self, end: Callable[[], None]) -> None:
-        """Call this once the client is to end; at once, if that has been said."""
+        """Call ``end`` when the client is stopped; immediately, if it was stopped already."""
         self._end = end
         if self.refused is not None:
             end()
@@ -157,17 +157,17 @@ class HttpClient:
 
     def check(self) -> None:
         """
-        That it was not ended.
+        Check that the client was not stopped.
 
         Raises:
-            Refused: It was.
+            Refused: It was stopped, for this reason.
         """
         if self.refused is not None:
             raise self.refused
 
 
 class HttpClients:
-    """Those that are there now."""
+    """All HTTP clients at present."""
 
     def __init__(self, gateway: AdministeredGateway) -> None:
         self._gateway = gateway
@@ -185,14 +185,14 @@ class HttpClients:
         self, user: str, host: str, port: int, vpn: str, address: str, *, is_sender: bool
     ) -> HttpClient:
         """
-        One more, which ``leave`` takes away.
+        Add a client, which ``leave`` removes.
 
         Args:
-            address: What it reads or publishes to.
+            address: The address that it reads, or publishes to.
             is_sender: It publishes.
 
         Raises:
-            Refused: RESOURCE_LIMIT, it is one too many; what ``stop`` was told, all were stopped.
+            Refused: RESOURCE_LIMIT, there are too many clients; or as given to ``stop``, when all were stopped.
         """
         if self._over is not None:
             raise self._over
@@ -219,14 +219,14 @@ class HttpClients:
         return client
 
     def leave(self, client: HttpClient) -> None:
-        """Its request is over."""
+        """Remove a client: its request is over."""
         guest = self._clients.pop(client)
-        self._by_user -= Counter([client.user])  # and forgets who has none
+        self._by_user -= Counter([client.user])  # `-=` also removes a user whose count is zero
         client.account.close()
         guest.leave()
 
     def stop(self, refused: Refused, users: Collection[str] | None = None) -> None:
-        """End the requests of these users; all, and those that come later, if none are named."""
+        """Stop the clients of these users; without ``users``, stop all clients, and refuse later ones."""
         if users is None:
             self._over = refused
         for client in self:

@@ -1,17 +1,17 @@
 """
-Who asks the administration: a user, known by name and password (HTTP Basic), by a bearer token (RFC 6750), his own or
-an identity provider's, by a session of the console, or by a client certificate where the request names no user;
-everyone on this machine where no users are configured.
+The user who sends a request to the administration. A user is known by name and password (HTTP Basic), by a bearer token
+(RFC 6750) of the user or of an identity provider, by a session of the console, or, where the request names no user, by
+a client certificate. Where no users are configured, everyone on this machine may administer.
 
-A session is a user who has signed in with a browser, known by a cookie. What the cookie holds is kept as a hash alone,
-as passwords are. Who signed in at an identity provider has in it the rights that he came with. A session ends when its
-user signs out, when nothing was asked in it for ``IDLE_S``, after ``WHOLE_S`` in any case, and when the user's
-configuration has changed since it began (another password, another rule). Requests that go on in it, such as a stream
-of messages, end with it. Sessions are gone with the process.
+A session is a user who has signed in with a browser, known by a cookie. Like passwords, the cookie's value is kept only
+as a hash. A session that began at an identity provider has the rights that the provider gave. A session ends when its
+user signs out, after ``IDLE_S`` without a request, after ``WHOLE_S`` in any case, and when the user's configuration has
+changed since it began (another password, another rule). Long requests of a session, such as a stream of messages, end
+with it. Sessions end with the process.
 
-A browser sends the cookie with each request to this address, also with one that another page made it send. So a request
-that changes something shows that it comes from the console's page: it repeats what only that page was told
-(``Session.csrf_token``).
+A browser sends the cookie with each request to this address, also with a request that another page made it send. So a
+request that changes something must show that it comes from the console's page: it repeats a secret that only that page
+was given (``Session.csrf_token``).
 
 Source: OWASP Session Management Cheat Sheet; RFC 6265bis (SameSite).
 """
@@ -50,23 +50,24 @@ from gateway.identity_providers import TokenUser
 from gateway.users import TooManyChecks, Users, Who, name_of
 
 COOKIE: Final = "rewind-session"
-"""What the name of the cookie begins with: the port follows. A browser has one jar for all ports of an address, where
-two gateways would put each other's sessions out."""
+"""The beginning of the cookie's name: the port follows. A browser shares cookies among all ports of a host, so that two
+gateways would replace each other's."""
 
 MOST_SESSIONS: Final = 512
-"""At once. Beyond, the one that was not used for the longest time ends."""
+"""Sessions at the same time. One more ends the session that was not used for the longest time."""
 
 MOST_SESSIONS_PER_USER: Final = 16
-"""At once, of one user: some browsers on some machines. Beyond, his own ends, so that he ends nobody else's."""
+"""Sessions of one user at the same time: some browsers on some machines. One more ends another session of this user,
+and nobody else's."""
 
 IDLE_S: Final = 3_600.0
-"""Seconds without a request: a page that is shown asks every few seconds, one that is hidden does not."""
+"""Seconds without a request that end a session: a visible page sends one every few seconds, a hidden page none."""
 
 WHOLE_S: Final = 43_200.0
-"""Seconds in all: a working day, after which a stolen cookie is worth nothing."""
+"""Seconds that a session lasts at most: a working day, after which a stolen cookie is worth nothing."""
 
 _BYTES: Final = 32
-"""Of chance in each secret: 256 bits cannot be guessed."""
+"""Random bytes of each secret: 256 bits cannot be guessed."""
 
 
 @dataclass(slots=True)
@@ -76,10 +77,10 @@ class Session:
     Attributes:
         who: The user.
         csrf_token: What a request that changes something has to repeat.
-        facts: What was said of the user when it began.
-        begun: When, in seconds of the clock.
-        used: When something was asked in it last.
-        under_way: What ends each request that goes on.
+        facts: The user's configuration when the session began.
+        begun: When it began, in seconds of the clock.
+        used: When its last request came.
+        under_way: The functions that end its long requests under way.
     """
 
     who: Who
@@ -95,18 +96,18 @@ class Session:
         return name_of(self.who)
 
     def has_csrf_token(self, said: str) -> bool:
-        """Whether a request repeats what the page was told."""
+        """Whether a request repeats the session's token."""
         return hmac.compare_digest(said.encode(), self.csrf_token.encode())
 
 
 class Sessions:
     """
-    Those that are there now.
+    The sessions at present.
 
     Args:
         users: The directory.
-        now: Seconds of a clock that goes on only.
-        are_wanted: Whether there are sessions at all, as the settings say.
+        now: A clock that only goes forward, in seconds.
+        are_wanted: Whether the settings permit sessions.
     """
 
     def __init__(self, users: Users, now: Callable[[], float], are_wanted: Callable[[], bool]) -> None:
@@ -114,17 +115,17 @@ class Sessions:
         self._now = now
         self._are_wanted = are_wanted
         self._by_hash: dict[bytes, Session] = {}
-        """In the order of their last use."""
+        """By the hash of the cookie's value, in the order of their last use."""
 
     def __len__(self) -> int:
         return len(self._by_hash)
 
     def begin(self, who: Who) -> tuple[str, Session]:
         """
-        A session of a user who has proved to be that, just now.
+        Begin a session of a user who was authenticated just now.
 
         Returns:
-            What the cookie holds, and the session.
+            The cookie's value, and the session.
         """
         self._sweep()
         own = [key for key, session in self._by_hash.items() if session.user == name_of(who)]
@@ -138,7 +139,7 @@ class Sessions:
         return token, session
 
     def find(self, token: str | None) -> Session | None:
-        """The session of a cookie, which is used by this; None where there is none, or none any more."""
+        """The session of a cookie's value, which counts as used now; None where there is no valid session."""
         if not token or not self._by_hash:
             return None
         key = _hash(token)
@@ -160,7 +161,7 @@ class Sessions:
 
     @contextmanager
     def going_on(self, session: Session, end: Callable[[], None]) -> Iterator[None]:
-        """A request of a session that goes on, and is ended with it; in an event loop."""
+        """While a long request of a session runs: call ``end`` when the session ends. Needs a running event loop."""
         left = max(0.0, session.begun + WHOLE_S - self._now())
         timer = asyncio.get_running_loop().call_later(left, end)
         session.under_way.add(end)
@@ -190,15 +191,14 @@ class Sessions:
 
 
 def cookie_of(request: HTTPConnection, name: str = COOKIE) -> str:
-    """The name of the session's cookie, or of another, at the port that a request came in by."""
+    """The name of the session's cookie, or of another cookie, at the port that a request came to."""
     return f"{name}-{request.scope['server'][1]}"
 
 
 def token_of(request: HTTPConnection, name: str = COOKIE) -> str | None:
     """
-    What the session's cookie holds, or another, of a request's ``Cookie`` fields. None where there is none, and where
-    there are several: a page of another port, or of a name below, can set one beside ours, and nobody can tell them
-    apart.
+    The value of the session's cookie, or of another cookie, in a request. None where there is no such cookie, and where
+    there are several: a page at another port, or at a subdomain, can add its own, and nobody can tell them apart.
     """
     ours = cookie_of(request, name)
     pairs = (one.partition("=") for field in request.headers.getlist("cookie") for one in field.split(";"))
@@ -217,7 +217,7 @@ _NO_CSRF_TOKEN: Final = (
 )
 _LATER: Final = "Too many passwords are being checked; try again in a moment."
 
-# What the OpenAPI document says of it; the answer to a wrong one is ours.
+# For the OpenAPI document alone: we check the credentials, and answer wrong ones, ourselves.
 _BASIC: Final = HTTPBase(scheme="basic", auto_error=False, description="A user with `administer` rules.")
 _BEARER: Final = HTTPBearer(auto_error=False, description="The token of such a user.")
 
@@ -225,7 +225,7 @@ CERTIFICATE: Final = "rewind.certificate"
 """Key of a request's scope: the common name of the client's verified certificate; None without one."""
 
 _CALLER: Final = "rewind.caller"
-"""Key of a request's scope: who sent it."""
+"""Key of a request's scope: its ``_Caller``."""
 
 _SESSION: Final = "rewind.session"
 """Key of a request's scope: the session of the console that it came in."""
@@ -236,19 +236,19 @@ class _Caller(NamedTuple):
 
     who: Who
     generation: int
-    """Of the directory that knew it."""
+    """The generation of the directory that knew the user."""
 
 
 class Administrator:
-    """Who sent a request, and what the ``administer`` rules of that user permit."""
+    """The user who sent a request, and what the rules of that user permit."""
 
     def __init__(self, users: Users, who: Who) -> None:
         self._users = users
         self._who = who
         self.name = name_of(who)
-        """The user's; empty where no users are configured."""
+        """The user's name; empty where no users are configured."""
         self.is_anyone = not users.are_configured
-        """No users are configured, and so everything is permitted."""
+        """No users are configured, so everything is permitted."""
 
     @property
     def global_access(self) -> GlobalAccess:
@@ -260,14 +260,14 @@ class Administrator:
         return self._users.may_enter(self._who, vpn)
 
     def may(self, action: Action, kind: AddressKind, name: str) -> bool:
-        """Whether a rule of the user permits it."""
+        """Whether a rule of the user permits an action."""
         return self._users.permissions(self._who).decide(action, kind, name).is_allowed
 
     def _refused(self, what: str) -> SempError:
         return SempError("UNAUTHORIZED", f"User {self.name!r} {what}.", 403)
 
     def require_entry(self, vpn: str) -> None:
-        """To use a Message VPN at all; an empty name is none.
+        """Require that the user may use a Message VPN at all; an empty name stands for no Message VPN.
 
         Raises:
             SempError: UNAUTHORIZED with status 403, the user may not.
@@ -276,16 +276,16 @@ class Administrator:
             raise self._refused(f"may not use the Message VPN {vpn[:80]!r}")
 
     def require_lasting(self) -> None:
-        """To begin what goes on by itself, with what is configured of the user, when a token has long expired.
+        """Require that the user may begin a job: it goes on with the configured rights when a token has expired.
 
         Raises:
-            SempError: UNAUTHORIZED with status 403, a token alone says who the user is.
+            SempError: UNAUTHORIZED with status 403, the user is not configured, and known by a token alone.
         """
         if not (self.is_anyone or self.name in self._users.names):
             raise self._refused("may begin no job: it outlives a token, and needs a [user] of that name")
 
     def require_gateway(self, access: GlobalAccess) -> None:
-        """To look at the gateway as a whole, or to change it.
+        """Require that the user may look at the gateway as a whole, or change it.
 
         Raises:
             SempError: UNAUTHORIZED with status 403, the user's `global_access` does not permit it.
@@ -294,19 +294,20 @@ class Administrator:
             raise self._refused(f"has no global access ({access}) to the gateway as a whole")
 
     def require_any(self, what: str, *rules: tuple[Action, AddressKind, str]) -> None:
-        """To do what one of several rules permits.
+        """Require that one of several actions is permitted.
 
         Args:
-            what: For the sentence, such as "read topic://a".
+            rules: The actions, each of which suffices.
+            what: For the error's sentence, such as "read topic://a".
 
         Raises:
-            SempError: UNAUTHORIZED with status 403, none does.
+            SempError: UNAUTHORIZED with status 403, none is permitted.
         """
         if not any(self.may(*rule) for rule in rules):
             raise self._refused(f"may not {what[:300]}")
 
     def require(self, kind: AddressKind, name: str) -> None:
-        """To administer a queue, or what a topic pattern or a pattern of the log matches.
+        """Require that the user may administer a queue, or what a topic pattern or a pattern of the log matches.
 
         Raises:
             SempError: UNAUTHORIZED with status 403, no rule permits it.
@@ -316,11 +317,11 @@ class Administrator:
 
 def signed_in(app: ASGIApp, users: Users, is_open: Callable[[str], bool]) -> ASGIApp:
     """
-    Finds out who asks before anything else of the request is read; who is not known is told so.
+    Finds the user of a request before the rest of the request is read, and refuses the request of an unknown one.
 
     Args:
         users: The directory.
-        is_open: Whether anybody may ask for a path.
+        is_open: Whether anybody may request a path.
     """
 
     async def passed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -338,10 +339,10 @@ def signed_in(app: ASGIApp, users: Users, is_open: Callable[[str], bool]) -> ASG
 
 async def _caller_of(users: Users, request: Request) -> _Caller:
     """
-    Who asks, by the users as they are when this returns.
+    The user of a request, in the directory as it is when this returns.
 
     Raises:
-        SempError: UNAUTHORIZED, with status 401: nobody who is known; with 429: too many passwords are being checked;
+        SempError: UNAUTHORIZED, with status 401: the user is not known; with 429: too many passwords are being checked;
             with 503: an identity provider cannot be asked.
     """
 
@@ -359,14 +360,14 @@ async def _caller_of(users: Users, request: Request) -> _Caller:
 
 async def settled(users: Users, find: Callable[[], Awaitable[Who | None]]) -> tuple[Who | None, int]:
     """
-    Who somebody is, by the users as they are when this returns, and the generation of those.
+    The user that ``find`` finds in the directory as it is when this returns, and the generation of the directory.
 
     Raises:
         SempError: UNAUTHORIZED with status 401, a token is not good; with 429, too many passwords are being checked;
             with 503, an identity provider cannot be asked.
     """
     generation, who = -1, None
-    while generation != users.generation:  # who was known before a reload may be nobody after it
+    while generation != users.generation:  # a reload may have changed or removed the user
         generation = users.generation
         try:
             who = await find()
@@ -388,8 +389,7 @@ def sessions_of(request: Request) -> Sessions:
 @contextmanager
 def ended_with_session(request: Request, end: Callable[[], None]) -> Iterator[None]:
     """
-    A request that goes on: where it came in a session of the console, or with a token that expires, ``end`` is called
-    when that ends.
+    While a long request runs: call ``end`` when its session of the console ends, or when its token expires.
     """
     session: Session | None = request.scope.get(_SESSION)
     who = request.scope[_CALLER].who
@@ -405,10 +405,10 @@ def ended_with_session(request: Request, end: Callable[[], None]) -> Iterator[No
 
 
 async def who_if_known(request: Request) -> Who | None:
-    """Who sent a request that anybody may send; None for nobody who is known, and says no name either.
+    """The user of a request that anybody may send; None where it has no ``Authorization``, nor other valid credentials.
 
     Raises:
-        SempError: UNAUTHORIZED, with status 401: what it says of its user is wrong; or as for any request.
+        SempError: UNAUTHORIZED, with status 401: the credentials are wrong; or as for any request.
     """
     try:
         return (await _caller_of(resources_of(request).gateway.users, request)).who
@@ -419,7 +419,7 @@ async def who_if_known(request: Request) -> Who | None:
 
 
 def _may_be_anonymous(users: Users, request: Request) -> bool:
-    """Whether a client on this machine that says no name may read and publish, as it may over AMQP."""
+    """Whether this is a client on this machine that names no user, and may read and publish as it may over AMQP."""
     if not request.url.path.startswith(CLIENTS_ROOT) or "authorization" in request.headers:
         return False
     host = request.client.host if request.client is not None else ""
@@ -459,10 +459,10 @@ async def administrator_of(
     _basic: Annotated[object, Depends(_BASIC)] = None,
     _bearer: Annotated[object, Depends(_BEARER)] = None,
 ) -> Administrator:
-    """Who sent a request.
+    """The user who sent a request.
 
     Raises:
-        SempError: UNAUTHORIZED: the users have changed while the request came, and by the new ones nobody has sent it.
+        SempError: UNAUTHORIZED: the users have changed while the request came, and its user is not among the new ones.
     """
     users, caller = resources_of(request).gateway.users, request.scope[_CALLER]
     if users.generation != caller.generation:
@@ -473,10 +473,10 @@ async def administrator_of(
 async def entrant_of(
     request: Request, administrator: Annotated[Administrator, Depends(administrator_of)]
 ) -> Administrator:
-    """Who sent a request about a Message VPN, and may enter that.
+    """The user who sent a request about a Message VPN, and may enter it.
 
     Raises:
-        SempError: UNAUTHORIZED, with status 403: who may not.
+        SempError: UNAUTHORIZED, with status 403: the user may not.
     """
     administrator.require_entry(unquote(request.path_params.get("vpn", "")))
     return administrator
@@ -487,14 +487,14 @@ def admitted(
     request: Request, user: str, vpn: str, address: str, *, is_sender: bool = False
 ) -> Iterator[HttpClient]:
     """
-    The request's client.
+    The HTTP client of a request, while the request lasts.
 
     Args:
-        address: What it reads or publishes to, as administrators are told.
+        address: The address that it reads, or publishes to, as administrators see it.
         is_sender: It publishes.
 
     Raises:
-        SempError: NOT_ALLOWED with status 429, it is one too many.
+        SempError: NOT_ALLOWED with status 429, there are too many clients.
         Refused: CONNECTION_FORCED, the gateway is being stopped.
     """
     clients: HttpClients = request.app.state.clients

@@ -1,6 +1,6 @@
-"""The HTTP application of administration: all operations, and what each request passes on its way to them.
+"""The HTTP application of administration: all operations, and the middleware in front of them.
 
-A new module of operations is named in ``_MODULES``; nothing else has to know of it.
+A new module of operations is named in ``_MODULES``, and nowhere else.
 """
 
 import time
@@ -28,7 +28,7 @@ from gateway.admin.v1 import publish as v1_publish
 from gateway.config import AdminListener
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", SIGN_IN})
-"""What anybody may ask for, beside the files of the console."""
+"""Paths that anybody may request, in addition to the files of the console."""
 
 _MODULES: Final = (vpns, endpoints, log, messages, replays, erasing, clients, v1_log, v1_publish)
 
@@ -44,12 +44,12 @@ class Readiness(BaseModel):
 
     status: Literal["ok", "unavailable"]
     state: Literal["waiting"] | None = None
-    """There where another gateway is active, and this one waits for a Message VPN's store."""
+    """Present where another gateway is active, and this one waits for a Message VPN's store."""
     active: str | None = None
     """HOST:PORT that clients of the active gateway use, if that is known."""
     reason: str | None = None
     engine: list[str] | None = None
-    """What keeps the data, with its version."""
+    """The storage engines, with their versions."""
 
 
 def create_app(
@@ -57,14 +57,14 @@ def create_app(
 ) -> FastAPI:
     """The administration of a gateway as an ASGI application, its OpenAPI document at ``/openapi.json``.
 
-    ``settings`` are those in effect; ``clients``, those without AMQP, are kept there.
+    ``settings`` returns the settings in effect; ``clients`` are the HTTP clients at present.
     """
-    # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
+    # No interactive pages: they make a browser load scripts from other hosts, which a gateway should not do.
     app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:
-        # Not `async`: on a thread, as the first one to ask has to wait a fifth of a second for it.
+        # Not `async`, so it runs on a thread: the first call takes a fifth of a second.
         return JSONResponse(app.openapi())
 
     app.openapi = cache(partial(openapi_document, app))  # type: ignore[method-assign]
@@ -72,13 +72,13 @@ def create_app(
     app.state.sessions = Sessions(gateway.users, time.monotonic, lambda: settings().console)
     app.state.resources = Resources(gateway)
     app.state.clients = clients
-    # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
-    # for that.
+    # Routes are added directly: a router that is included is built again at the first request, which holds up the loop
+    # for a tenth of a second.
     for routes in (metrics_routes(), _resources(), session_routes(settings), page_routes(settings)):
         app.router.routes.extend(routes)
     app.router.routes.extend(provider_routes(settings))
     tell_errors(app)
-    # The last one is passed first.
+    # A request passes the middleware that is added last first.
     app.add_middleware(encoded_paths)
     app.add_middleware(BoundedBodies)
     app.add_middleware(
@@ -135,7 +135,7 @@ def _add_health(app: FastAPI, gateway: AdministeredGateway) -> None:
 
 
 def rights_needed() -> dict[tuple[str, str], Right]:
-    """What each operation needs to be permitted, by method and path, for the documents."""
+    """The right that each operation needs, by method and path, for the documents."""
     return {
         (method, route.path): route.right
         for route in (*metrics_routes(), *_resources())
@@ -145,5 +145,5 @@ def rights_needed() -> dict[tuple[str, str], Right]:
 
 
 def _resources() -> list[LazyRoute]:
-    """The routes, which know of no gateway but by their requests: made once in a process."""
+    """The routes of all modules. They are made once in a process, and find the gateway by their requests."""
     return [route for module in _MODULES for route in module.ROUTES]

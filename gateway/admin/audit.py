@@ -1,5 +1,5 @@
-"""A line of the log for each change that an administrator made or tried, and for each request that was turned away:
-who, from where, what, and what came of it.
+"""The audit: a line in the gateway's log for each change that an administrator made or tried, and for each request that
+was turned away: who sent it, from where, what it asked for, and the outcome.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.logging.lines import PeerLines
 log = structlog.get_logger()
 
 _ASKED: Final = "rewind.asked"
-"""Key of a request's scope: what is known of it, for its line."""
+"""Key of a request's scope: its ``Asked``."""
 
 LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
@@ -26,13 +26,13 @@ LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _TURNED_AWAY: Final = frozenset({401, 403, 421})
 
 CLIENTS_ROOT: Final = "/v1/"
-"""Of what clients ask for, who are no administrators: they have lines of their own."""
+"""Path of HTTP clients' requests. They are not administrators, and have log lines of their own."""
 
 SIGN_IN: Final = "/session"
-"""Of who has signed in with a browser. Bodies have passwords: none goes into a line."""
+"""Where browsers sign in. Bodies have passwords: none goes into a line."""
 
 SIGN_IN_RETURN: Final = "/session/return"
-"""Where browsers sign in that come from an identity provider, with a GET whose query goes into no line."""
+"""Where a browser signs in that returns from an identity provider, with a GET whose query goes into no line."""
 
 MOST_PATH: Final = 300
 MOST_BODY: Final = 500
@@ -42,20 +42,20 @@ MOST_NAME: Final = 80
 
 @dataclass(slots=True)
 class Asked:
-    """A request, as its line will tell of it."""
+    """What the line about a request says."""
 
     user: str = ""
-    """Who asks, or says to; empty for nobody."""
+    """The user, or the name that the request claims; empty without one."""
     status: int = 500
-    """Of the answer; where there is none, a mistake of ours."""
+    """Status of the answer; 500 where an error of ours prevented one."""
     reason: str = ""
     """Why it was refused."""
     body: bytearray = field(default_factory=bytearray)
-    """The beginning of it."""
+    """The beginning of its body."""
 
 
 def asked_of(scope: MutableMapping[str, Any]) -> Asked:
-    """What is known of a request."""
+    """What the line about a request will say, to be filled in."""
     found: Asked = scope.setdefault(_ASKED, Asked())
     return found
 
@@ -74,7 +74,7 @@ class AuditLog:
 
         async def heard() -> Message:
             message = await receive()
-            if is_kept:  # messages of clients are nothing for a log
+            if is_kept:  # neither messages nor passwords belong in a log
                 asked.body += message.get("body", b"")[: MOST_BODY - len(asked.body)]
             return message
 
@@ -96,7 +96,7 @@ class AuditLog:
             log.info("administered", **values)
             return
         if asked.status == 401 or scope["path"] in (SIGN_IN, SIGN_IN_RETURN):
-            # Who is not known can ask as often as he likes.
+            # Nothing else limits how often unknown callers send requests.
             held_back = self._lines.admit(values[log_keys.PEER].rpartition(":")[0], "administration_refused")
             if held_back is None:
                 return

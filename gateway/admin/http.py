@@ -1,5 +1,5 @@
-"""The HTTP server of administration: uvicorn in the gateway's own event loop, its connections bounded in number and
-time.
+"""The HTTP server of administration: uvicorn in the gateway's own event loop, with bounds on the number of connections
+and on every wait.
 
 Invariant: the process belongs to the gateway. Nothing here takes signals, configures logging or ends the process; a
 request that fails is answered with 500 and logged.
@@ -11,10 +11,10 @@ a TLS handshake                    ``HANDSHAKE_S``
 the head of a request, once begun  ``HEAD_S``; the first, from the connection on
 the next request                   uvicorn's keep-alive
 the rest of a body, once answered  ``REST_S``: a client that is refused need not send it all
-what was written to be read        ``READ_S``
+the client to read what was sent   ``READ_S``
 =================================  ==================================================
 
-How long a body may take that is wanted is bounded in ``gateway.admin.middleware``.
+``gateway.admin.middleware`` bounds the time of a body that an operation reads.
 """
 
 from __future__ import annotations
@@ -44,28 +44,27 @@ from gateway.vpn.runtime import keep
 # --- the server ---------------------------------------------------------------------------------------------------
 
 _GRACE_S = 2
-"""Seconds a request may go on after ``stop``: none of ours takes long, and a client must not hold up the
-shutdown."""
+"""Seconds that a request may go on after ``stop``: ours are short, and a client must not hold up the shutdown."""
 
 _LOOK_S = 0.01
-"""Seconds from one look to the next, whether the last connection has closed."""
+"""Seconds between two checks whether the last connection has closed."""
 
 _KEEP_ALIVE_S = 75
-"""Seconds an idle connection is kept, longer than the 15 to 60 between two scrapes or probes."""
+"""Seconds that an idle connection is kept: longer than the 15 to 60 seconds between two scrapes or probes."""
 
 
 class HttpServer(uvicorn.Server):
     """
-    An application under uvicorn, on a socket that listens already, from ``start`` to ``stop``; it starts once. It has
-    no hold on the process, and waits where uvicorn looks ten times a second.
+    An application under uvicorn, on a bound socket, from ``start`` to ``stop``; it can be started once. Unlike
+    uvicorn's own server it handles no signals, and waits for events instead of polling ten times a second.
     """
 
     def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None, refused: Counter[str]) -> None:
         """
-        Nothing here belongs to an event loop yet: it may be made on another thread.
+        Nothing here belongs to an event loop yet, so another thread may run this.
 
         Args:
-            refused: Counts the connections that are refused, by the name of the bound.
+            refused: Counts the connections that are refused, by the name of the limit.
         """
         config = uvicorn.Config(
             app,
@@ -88,7 +87,7 @@ class HttpServer(uvicorn.Server):
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, bound: socket.socket) -> None:
-        """Accept connections; returns when it does."""
+        """Begin to accept connections, then return."""
         self._serving = asyncio.create_task(self.serve([bound]), name="administration")
         listening = asyncio.ensure_future(self._listening.wait())
         await asyncio.wait({self._serving, listening}, return_when=asyncio.FIRST_COMPLETED)
@@ -123,7 +122,7 @@ class HttpServer(uvicorn.Server):
         return HttpConnection(self.config, self.server_state, self.lifespan.state)
 
     async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # which sets the Date of the answers, to the second
+        while not await self.on_tick(0):  # sets the Date header of the answers, once a second
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._leaving.wait(), timeout=1)
 
@@ -151,21 +150,21 @@ class HttpServer(uvicorn.Server):
 # --- TLS ----------------------------------------------------------------------------------------------------------
 
 MOST_HANDSHAKES: Final = 256
-"""TLS handshakes at once: administrators, probes and scrapers are few."""
+"""TLS handshakes at the same time: administrators, probes and scrapers are few."""
 
 MOST_HANDSHAKES_PER_ADDRESS: Final = 128
-"""Of one IP address: half of all, so that one machine cannot keep every other out."""
+"""The same of one IP address: half of all, so that one machine cannot keep the others out."""
 
 HANDSHAKE_S: Final = 10
-"""Seconds for one: as long as clients of AMQP have by default."""
+"""Seconds for one handshake: as long as AMQP clients have by default."""
 
 
 class Handshakes:
     """
-    Those under way, on all sockets of the administration.
+    The TLS handshakes under way, on all sockets of the administration.
 
     Args:
-        refused: Counts those that were refused, by the name of the bound.
+        refused: Counts the handshakes that were refused, by the name of the limit.
     """
 
     def __init__(self, refused: Counter[str]) -> None:
@@ -174,7 +173,7 @@ class Handshakes:
         self._lines = PeerLines(time.monotonic)
 
     def begin(self, address: str, port: int) -> bool:
-        """Whether a peer may begin one; ``end`` is called then."""
+        """Whether a peer may begin a handshake; if so, ``end`` has to be called after it."""
         if self._by_address.total() >= MOST_HANDSHAKES:
             limit = "admin_handshakes"
         elif self._by_address[address] >= MOST_HANDSHAKES_PER_ADDRESS:
@@ -187,16 +186,16 @@ class Handshakes:
         return False
 
     def end(self, address: str) -> None:
-        """It is over, or given up."""
-        self._by_address -= Counter([address])  # and forgets who has none
+        """The handshake is over, or was given up."""
+        self._by_address -= Counter([address])  # `-=` also removes an address whose count is zero
 
 
 class TlsAcceptor:
     """
-    Accepts on one socket, from now on until ``close``.
+    Accepts TLS connections on one socket, from its construction until ``close``.
 
     Args:
-        listening: Bound, and not blocking.
+        listening: A bound socket that does not block.
         make: Makes a connection's protocol.
     """
 
@@ -248,22 +247,22 @@ class TlsAcceptor:
 # --- one connection -----------------------------------------------------------------------------------------------
 
 HEAD_S = 30
-"""Seconds: longer than any network takes, and a peer that says nothing, or a letter a minute, does not hold a socket
-for ever."""
+"""Seconds for the head of a request: longer than any network needs. A peer that sends nothing, or a byte a minute, does
+not hold a socket for ever."""
 
 REST_S = 5
-"""Seconds that what a client still sends of a refused request is read and thrown away, so that it sees the answer."""
+"""Seconds for which the rest of a refused request is read and discarded, so that the client sees the answer."""
 
 READ_S = 60
-"""Seconds that a client may leave unread what was written to it: the answer, and its request, are held meanwhile."""
+"""Seconds for which a client may leave written bytes unread: the answer, and its request, stay in memory meanwhile."""
 
 MAX_CONNECTIONS = 256
-"""Open at once: administrators, probes and scrapers are few. One more takes the place of the one that has been without
-a request the longest, so that who only connects keeps nobody out."""
+"""Open connections: administrators, probes and scrapers are few. One more replaces the connection that has been without
+a request the longest, so that a peer that only connects keeps nobody out."""
 
 
 ABORT: Final = "rewind.abort"
-"""Key of a request's scope: cuts its connection, whatever is not written yet."""
+"""Key of a request's scope: the function that cuts its connection and discards what is not written yet."""
 
 
 class _Phase(enum.Enum):
@@ -274,7 +273,7 @@ class _Phase(enum.Enum):
 
 
 class HttpConnection(H11Protocol):
-    """uvicorn's, but that it waits for nothing for ever, and tells whom the client's certificate names."""
+    """uvicorn's connection, with a bound on every wait, and with the client certificate's name in each scope."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._timer: asyncio.TimerHandle | None = None
@@ -285,7 +284,7 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         ssl_object = transport.get_extra_info("ssl_object")
         name = peer_common_name(ssl_object) if ssl_object is not None else None
-        # Its requests know something of their connection.
+        # The scope of each request has these facts of its connection.
         app, known = self.app, {ABORT: transport.abort, CERTIFICATE: name}
         self.app = lambda scope, receive, send: app({**scope, **known}, receive, send)
         if len(self.connections) > MAX_CONNECTIONS:
@@ -328,7 +327,7 @@ class HttpConnection(H11Protocol):
             longest.transport.abort()
 
     def _look(self) -> None:
-        """Which phase has come, and until when it may last: a phase that goes on gets no more time by more bytes."""
+        """Note a change of phase, and start its timer. More bytes of the same phase do not extend its time."""
         phase = self._now()
         if phase is self._phase and self._timer is not None:
             return
@@ -340,7 +339,7 @@ class HttpConnection(H11Protocol):
 
     def _now(self) -> _Phase:
         if self.conn.their_state is h11.IDLE:
-            # The cycle is None until the first one.
+            # The cycle is None until the first request.
             has_begun = not self.cycle or bool(self.conn.trailing_data[0])
             return _Phase.HEAD if has_begun else _Phase.IDLE
         return _Phase.REST if self.cycle and self.cycle.response_complete else _Phase.REQUEST

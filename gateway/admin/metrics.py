@@ -1,15 +1,15 @@
 """
-``/metrics``, as Prometheus reads it.
+``/metrics``, in Prometheus' text format.
 
-Names follow Prometheus' convention: ``rewind_``, what is counted, its unit, and ``_total`` on what only rises. Nothing
-is kept for it but how late the event loop is: a scrape reads the numbers that are there anyway, some endpoints in a
-turn of the loop, and is sent in pieces: with 10,000 queues it is 3 MB.
+Names follow Prometheus' convention: ``rewind_``, what is counted, its unit, and ``_total`` on a counter. Only the lag
+of the event loop is measured for it; all other numbers exist anyway. A scrape reads some endpoints in each turn of the
+loop, and is sent in pieces: with 10,000 queues it is 3 MB.
 
-The series that each endpoint has are written as text at once. With 10,000 queues they are 50,000 numbers: as the
-library's samples, objects of which each is made, walked by the garbage collector and written, they cost ten times as
-much and kept the loop waiting.
+The series of endpoints are written directly as text. With 10,000 queues they are 50,000 numbers. As sample objects of
+the library, which are created, walked by the garbage collector and written one by one, they cost ten times as much and
+held up the loop.
 
-Source: Prometheus, "Exposition formats": the lines of one metric stand together, under one ``HELP`` and one ``TYPE``.
+Source: Prometheus, "Exposition formats": the lines of one metric form a group, under one ``HELP`` and one ``TYPE``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from gateway.vpn.runtime import REFUSALS
 from store.ports import Durability, Histogram
 
 EVERY_SECONDS: Final = 0.1
-"""Between two looks: ten a second cost nothing that can be measured."""
+"""Between two measurements: ten a second have no measurable cost."""
 
 BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class LoopLag:
-    """Looks on from the first scrape on; a gateway that nobody scrapes does not wake up for it."""
+    """Measures how late the loop is, from the first scrape on: a gateway without scrapes does not wake up for it."""
 
     def __init__(self) -> None:
         self.seconds = Histogram(BOUNDS)
@@ -52,7 +52,7 @@ class LoopLag:
         self._due = 0.0
 
     def watch(self) -> None:
-        """Look on, if this is not done already."""
+        """Begin to measure, unless that was done before."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._wait(self._loop)
@@ -67,7 +67,7 @@ class LoopLag:
 
 
 PIECE: Final = 500
-"""Lines that are sent at once."""
+"""Lines of one piece of the answer."""
 
 _FAMILIES: Final = (
     ("rewind_endpoint_messages", "gauge", "Messages on an endpoint; of a last-value queue, its keys."),
@@ -87,7 +87,7 @@ _FAMILIES: Final = (
         "How old its oldest message is, some seconds ago; NaN before that was looked at.",
     ),
     ("rewind_endpoint_settled_messages_total", "counter", "Messages that left it for good."),
-    # Of those that were replayed.
+    # Only of endpoints that were replayed.
     ("rewind_replay_remaining_ids", "gauge", "Ids a replay has to look at."),
     ("rewind_replay_starts_total", "counter", "Replays begun."),
     ("rewind_replay_successes_total", "counter", "Replays completed."),
@@ -97,13 +97,13 @@ _FAMILIES: Final = (
 
 
 class EndpointSeries:
-    """One scrape's lines: endpoints are added in any order, then all of it is read."""
+    """The lines of one scrape about endpoints: add endpoints in any order, then read ``text``."""
 
     def __init__(self) -> None:
         self._lines: list[list[str]] = [[] for _ in _FAMILIES]
 
     def add(self, vpn: str, endpoint: Endpoint, next_id: int, now_ms: int, lag_ms: int | None) -> None:
-        """Add what an endpoint of Message VPN ``vpn`` is like now; ``next_id`` is the one its log gives next."""
+        """Add the present numbers of an endpoint of Message VPN ``vpn``; ``next_id`` is the next id of its log."""
         labels = f'{{vpn="{vpn}",endpoint="{_escaped(endpoint.name)}"}}'
         unsettled = demand = 0
         for flow in (*endpoint.flows, *endpoint.suspended):
@@ -122,12 +122,12 @@ class EndpointSeries:
             record = replay.totals
             values.append(replay.progress(next_id, 0).remaining)
             values += (record.started, record.succeeded, record.failed, record.transmitted)
-        # An endpoint that was never replayed has the first ones alone.
+        # An endpoint that was never replayed has values for the first families alone.
         for lines, value in zip(self._lines, values, strict=False):
             lines.append(f"{labels} {value}\n")
 
     def text(self) -> Iterator[str]:
-        """All of it, in pieces of some ten kilobytes; metrics that no endpoint has are left out."""
+        """All lines, in pieces of some ten kilobytes; metrics that no endpoint has are left out."""
         for (name, kind, text), lines in zip(_FAMILIES, self._lines, strict=True):
             if lines:
                 yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
@@ -148,7 +148,7 @@ _ACTIVE: Final = "1 where this gateway has the Message VPN's store, 0 where it w
 
 
 class _Families:
-    """One scrape's numbers, each with its labels; a collector that gives them out."""
+    """The other numbers of one scrape, with their labels, as a collector of the library."""
 
     def __init__(self) -> None:
         self._found: dict[str, Any] = {}
@@ -162,7 +162,7 @@ class _Families:
         self._family(CounterMetricFamily, name, text, labels).add_metric([*labels.values()], value)
 
     def histogram(self, name: str, text: str, seen: Histogram, **labels: str) -> None:
-        """Add how often a number lay in which range."""
+        """Add a histogram."""
         family = self._family(HistogramMetricFamily, name, text, labels)
         family.add_metric([*labels.values()], seen.cumulative(), seen.total)
 
@@ -232,7 +232,7 @@ def metrics_routes() -> list[LazyRoute]:
             registry.register(families)
             return generate_latest(registry) + generate_latest(process)
 
-        # The files of /proc are read for it, so not on the loop; it is short.
+        # On a thread, because it reads files of /proc.
         rendered = await asyncio.get_running_loop().run_in_executor(None, render)
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -378,7 +378,7 @@ def _add_alarms(families: _Families, vpn: str, active: Sequence[Alarm]) -> None:
 
 def _add_sizing(families: _Families, vpn: MessageVpn) -> None:
     disk, (rate, plan) = vpn.sizing.disk, vpn.sizing.plan()
-    # Compared with anything, what is not known is false; what never comes is more.
+    # In a comparison, NaN (not known) is always false, and infinity (never) is more than any bound.
     never = nan if rate is None else inf
     free_bytes = None if disk is None else disk.free_bytes
     for metric, text, value in (

@@ -1,14 +1,15 @@
 """
-What each request passes before its operation is looked for: by which name it calls, and how large its body is. Requests
-are all of HTTP: the server has neither WebSockets nor ASGI's lifespan.
+Checks that each request passes before its operation is looked up: the name in ``Host``, and the size of the body. Every
+scope is an HTTP request: the server has neither WebSockets nor ASGI's lifespan.
 
-A page from anywhere can have a browser send requests to this machine. Where its name was made to lead here (DNS
-rebinding), the browser takes the answers for the page's own; but it says in ``Host`` by which name it called, and in
-``Origin`` which page's script asks. Programs that are no browsers say no ``Origin``.
+Any web page can make a browser send requests to this machine. If the page's own name resolves to this machine (DNS
+rebinding), the browser even lets the page read the answers. But the browser says in ``Host`` which name it called, and
+in ``Origin`` which page's script sends the request. Programs other than browsers send no ``Origin``.
 
-Bodies are bounded in bytes and in time, all of them together as well: administrators make mistakes, too, and where no
-users are configured everyone on this machine is one. Requests to sign in are read before anybody is known, so they are
-bounded apart: a client without a password holds neither the connections nor the memory that administrators need.
+Bodies are bounded in bytes and in time, each of them and all together: administrators make mistakes, too, and where no
+users are configured everyone on this machine is an administrator. Requests to sign in are read before the user is
+known, so they have lower bounds of their own: a client without a password cannot use up the connections and the memory
+that administrators need.
 
 Source: RFC 9110 section 7.2 (Host), RFC 6454 section 7 (Origin).
 """
@@ -33,10 +34,10 @@ from gateway.config import AdminListener
 
 def called_by_name(app: ASGIApp, settings: Callable[[], AdminListener]) -> ASGIApp:
     """
-    Refuses requests that call the administration by a name that is none of its, and those of foreign pages.
+    Refuses requests that call the administration by a wrong name, and requests of foreign pages.
 
     Args:
-        settings: Those in effect.
+        settings: Returns the settings in effect.
     """
 
     async def passed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +69,7 @@ _ALWAYS: Final = "localhost"
 
 
 def _is_name_of(settings: AdminListener, host: str) -> bool:
-    """Addresses are no names: nobody can make one of another machine lead here."""
+    """Whether a host is a name of the administration. Any IP address is: nobody can make a foreign one lead here."""
     name = host.lower().removesuffix(".")
     if name in (_ALWAYS, settings.host.lower(), *(known.lower() for known in settings.hosts)):
         return True
@@ -86,36 +87,37 @@ def _without_port(authority: str) -> str:
 
 
 MOST_BYTES: Final = 1_048_576
-"""Bytes of a request's body: the largest that means anything here has some thousands."""
+"""Bytes of a request's body; the largest useful one has some thousands."""
 
 MOST_HELD_BYTES = 16 * MOST_BYTES
 """Bytes of the bodies of all requests under way."""
 
 BODY_S = 30.0
-"""Seconds a body may take to come, from the request's head on."""
+"""Seconds that a body may take to arrive, from the request's head on."""
 
 
 STREAMED: Final = "/v1/publish"
-"""The path whose bodies are of any length: they are read, and bounded, a line at a time (``gateway.admin.v1``)."""
+"""The path whose bodies have any length: they are read, and bounded, a line at a time (``gateway.admin.v1``)."""
 
 
 MOST_SIGN_IN_BYTES: Final = 8_192
-"""Bytes of a body: a name and a password, or a token, have some hundred."""
+"""Bytes of a sign-in's body: a name and a password, or a token, have some hundred."""
 
 SIGN_IN_BODY_S = 5.0
-"""Seconds that a body may take to come: it fits into one packet."""
+"""Seconds that a sign-in's body may take to arrive: it fits into one packet."""
 
 MOST_SIGN_INS_PER_ADDRESS: Final = 8
-"""Bodies that are waited for from one IP address, and answers of identity providers for it."""
+"""Sign-ins of one IP address that wait for their body, or for the answer of an identity provider."""
 
 MOST_SIGN_INS: Final = 64
-"""The same in all: a quarter of the connections that there may be."""
+"""The same of all IP addresses: a quarter of the connections that there may be."""
 
 
 class BoundedBodies:
     """
-    Refuses a request with more, as soon as it says so or has sent so much, and one that takes longer. Who comes back
-    from an identity provider, which is asked then, counts among those who sign in: anybody can say to do so.
+    Refuses a body that is too large, as soon as its Content-Length says so or too much has arrived, and a body that
+    takes too long. A browser that returns from an identity provider counts as a sign-in: the provider is asked then,
+    and anybody can send such a request.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -142,7 +144,7 @@ class BoundedBodies:
             await self._pass(scope, receive, send, counted.close if signs_in else None)
 
     def _may_sign_in(self, address: str) -> bool:
-        """Whether there is room for one more, who is counted then."""
+        """Whether one more may sign in from this address; if so, it is counted until ``_has_signed_in``."""
         counts = self._signing_in
         if counts.total() >= MOST_SIGN_INS or counts[address] >= MOST_SIGN_INS_PER_ADDRESS:
             return False
@@ -150,14 +152,16 @@ class BoundedBodies:
         return True
 
     def _has_signed_in(self, address: str) -> None:
-        self._signing_in -= Counter([address])  # and forgets who has none
+        self._signing_in -= Counter([address])  # `-=` also removes an address whose count is zero
 
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, signed_in: Callable[[], None] | None
     ) -> None:
         """
+        Pass the request on, with a bound on its body.
+
         Args:
-            signed_in: Of who signs in: the body is there.
+            signed_in: Of a sign-in: called when its body has arrived.
         """
         most, seconds = (MOST_BYTES, BODY_S) if signed_in is None else (MOST_SIGN_IN_BYTES, SIGN_IN_BODY_S)
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
@@ -167,8 +171,8 @@ class BoundedBodies:
         async def bounded() -> Message:
             nonlocal size, is_whole
             if is_whole:
-                return await receive()  # that the client has left, which may be late
-            # The framework takes any other error in reading a body for a mistake in it.
+                return await receive()  # only the disconnect can follow, at any time
+            # FastAPI answers any other exception that reading the body raises with 400.
             if int(announced) > most:
                 raise _too_large(most)
             try:
@@ -199,7 +203,7 @@ def _too_large(most: int) -> HTTPException:
 
 
 def encoded_paths(app: ASGIApp) -> ASGIApp:
-    """Leaves the names in a path as they were sent, so that a ``/`` in one does not part it."""
+    """Keeps the names in a path percent-encoded, so that a ``/`` in a name does not split the path."""
 
     async def passed(scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or b""

@@ -1,9 +1,9 @@
 """
-What is to be watched of ``/metrics``: a dashboard for Grafana, and rules for Prometheus.
+What to watch of ``/metrics``: a dashboard for Grafana, and alerting rules for Prometheus.
 
-The rules are in ``rules.yaml`` beside this module, because operators read and change them; each names the section of
-``docs/guides/alarms.md`` that says what to do. A dashboard is for looking on, so it is made, of what ``dashboard.toml``
-says of each panel: its JSON says the same thing of every one.
+The rules are in ``rules.yaml`` next to this module, because operators read and change them. Each rule names the section
+of ``docs/guides/alarms.md`` that says what to do. The dashboard is generated from ``dashboard.toml``, which says what
+differs between panels; Grafana's JSON repeats the rest for every panel.
 
 Source: Grafana, "Dashboard JSON model"; Prometheus, "Alerting rules".
 """
@@ -16,30 +16,30 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 DOCS: Final = "docs/"
-"""How ``runbook_url`` of a rule begins: where the documentation is in a checkout."""
+"""The beginning of a rule's ``runbook_url``: where the documentation is in a checkout."""
 
 SELECTORS: Final = {
     "@gateway": 'instance=~"$instance"',
     "@vpn": 'instance=~"$instance",vpn=~"$vpn"',
     "@endpoint": 'instance=~"$instance",vpn=~"$vpn",endpoint=~"$endpoint"',
 }
-"""What an expression says of a metric's labels: the variables at the head of the dashboard."""
+"""What these words in an expression stand for: selectors of labels, by the variables at the top of the dashboard."""
 
 
 class Panel(NamedTuple):
-    """Some queries in one picture; what ``dashboard.toml`` says of it."""
+    """A panel of the dashboard, as ``dashboard.toml`` describes it."""
 
     title: str
     unit: str
     queries: list[tuple[str, str]]
-    """Each a legend in labels (``{{vpn}}``), and its expression."""
+    """Each a legend made of labels (``{{vpn}}``), and its expression."""
     about: str = ""
-    """What one sees, and when to worry."""
+    """What the panel shows, and when to worry."""
     kind: str = "timeseries"
     width: int = 8
-    """Of 24."""
+    """In columns; a row has 24."""
     bad: float | None = None
-    """Red from there on; for a ``stat`` whose good value is higher, negative: red below."""
+    """The panel is red from this value on. Where higher is better, it is negative: red below its absolute value."""
 
 
 def dashboard() -> dict[str, Any]:
@@ -81,7 +81,7 @@ _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def expression(text: str) -> str:
-    """A query as Prometheus is asked it."""
+    """A query with its selectors put in, as Prometheus takes it."""
     for name, selector in SELECTORS.items():
         text = text.replace(name, selector)
     return text
@@ -134,7 +134,7 @@ def rules(docs: str | None = None) -> str:
     The rules, in YAML.
 
     Args:
-        docs: Where this documentation is published, a URL: what ``runbook_url`` then leads to.
+        docs: The URL at which this documentation is published; ``runbook_url`` then leads there.
     """
     text = _text("rules.yaml")
     if docs is None:

@@ -1,10 +1,9 @@
-"""Operations of the administration: how one is declared, with the right that it needs, and made when it is first asked
-for.
+"""Operations of the administration: each is declared with the right that it needs, and built at its first request.
 
-FastAPI takes milliseconds to make a route: what it is asked and what it answers become schemas. There are more than
-eighty, of which the first client that connects needs a handful, and would wait for all. So a route knows from the start
-how it is found and what must be permitted; the rest is made at its first request, and what only the OpenAPI document
-says of its answers, for that.
+FastAPI takes milliseconds to build a route: it makes schemas of parameters and answers. There are more than eighty
+routes; the first client that connects needs a handful, and would have to wait for all. So a declared route has only its
+path, its method and its right. The rest is built at its first request; the schemas of its answers, which only the
+OpenAPI document needs, are made for that document.
 """
 
 import asyncio
@@ -26,21 +25,21 @@ from gateway.admin.semp.paging import Pages
 F = TypeVar("F", bound=Callable[..., Any])
 
 Answers: TypeAlias = Responses | Callable[[], Responses]
-"""What the OpenAPI document says of answers, or what makes it."""
+"""What the OpenAPI document says of answers, or a function that makes it."""
 
 
 _making: Final = threading.Lock()
-"""One route is made at a time: FastAPI holds back warnings of pydantic's meanwhile, which is of the whole process."""
+"""One route is built at a time: FastAPI suppresses warnings of pydantic meanwhile, in the whole process."""
 
 
 class LazyRoute(Route):
     """
-    A route of FastAPI that is made at its first request.
+    A route of FastAPI that is built at its first request.
 
     Args:
-        right: What it needs to be permitted; None for one that is open to everybody.
-        dependencies: What is asked before its own function is.
-        answers: What the document says of them, later ones before earlier ones.
+        right: The right that it needs; None for a route that is open to everybody.
+        dependencies: Dependencies that run before its function.
+        answers: What the document says of its answers; later entries replace earlier ones.
         declared: All else that an ``APIRoute`` takes.
     """
 
@@ -56,7 +55,7 @@ class LazyRoute(Route):
         **declared: Any,
     ) -> None:
         super().__init__(path, endpoint, methods=[method])
-        self.methods = {method}  # no HEAD comes with a GET: FastAPI has none, either
+        self.methods = {method}  # Starlette adds HEAD to GET; FastAPI does not
         self.right = right
         self.dependencies = [*dependencies, *([Depends(right.check)] if right is not None else [])]
         self.app = self._answer
@@ -65,7 +64,7 @@ class LazyRoute(Route):
         self._made: APIRoute | None = None
 
     def documented(self) -> APIRoute:
-        """One with all that the OpenAPI document says of it."""
+        """The route, with all that the OpenAPI document says of it."""
         responses: Responses = {}
         for answers in self._answers:
             responses |= answers() if callable(answers) else answers
@@ -81,13 +80,13 @@ class LazyRoute(Route):
                 responses=responses,
                 **self._declared,
             )
-        made.description = ""  # FastAPI would take the docstring, which is the summary
+        made.description = ""  # FastAPI would take the docstring, which is the summary already
         return made
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         made = self._made
         if made is None:
-            # On a thread, as the loop has others to serve. Two who ask at once make two: one is forgotten.
+            # On a thread, as the loop has others to serve. Two first requests at the same time build two: one is lost.
             made = self._made = await asyncio.get_running_loop().run_in_executor(None, self._make)
         scope["route"] = made
         await made.app(scope, receive, send)
@@ -98,9 +97,9 @@ class LazyRouter:
     Operations under a path, declared as with FastAPI's ``APIRouter``.
 
     Args:
-        prefix: Of all their paths.
-        dependencies: What each is asked first.
-        answers: What the document says of each.
+        prefix: The beginning of all their paths.
+        dependencies: Dependencies of each operation.
+        answers: What the document says of the answers of each operation.
     """
 
     def __init__(
@@ -128,11 +127,11 @@ class LazyRouter:
         **declared: Any,
     ) -> Callable[[F], F]:
         """
-        Declare one; a decorator of what does it.
+        Declare an operation: a decorator of the function that does it.
 
         Args:
-            right: What it needs to be permitted; None for one that is open to everybody.
-            summary: What it does, for the documents; the sentence that is the function's docstring, if not given.
+            right: The right that it needs; None for an operation that is open to everybody.
+            summary: What it does, for the documents; without it, the sentence that is the function's docstring.
             declared: All else that an ``APIRoute`` takes.
         """
 
@@ -157,42 +156,42 @@ class LazyRouter:
 
 class Tree(LazyRouter):
     """
-    Operations on SEMP resources: each method declares one, as a decorator of what does it (``operation``).
+    Operations on SEMP resources: each method declares one, as a decorator of the function that does it (``operation``).
 
     Args:
         tree: ``config``, ``monitor`` or ``action``.
-        path: Of the resources, under the tree's.
+        path: The beginning of the resources' paths, under the tree.
     """
 
     def __init__(self, tree: str, path: str = "/msgVpns/{vpn}") -> None:
         super().__init__(f"{ROOT}/{tree}{path}", tags=[tree], answers=REFUSALS)
 
     def get(self, path: str, right: Right, shown: type, **declared: Any) -> Callable[[F], F]:
-        """Show one such, or what of it is named by ``select``."""
+        """Show one resource, or the attributes of it that ``select`` names."""
         return self._in_envelope("GET", path, right, one(shown), selects=True, **declared)
 
     def file(self, path: str, right: Right, answers: Responses) -> Callable[[F], F]:
-        """Answer with what is no JSON."""
+        """Answer with content that is not JSON."""
         return self.operation("GET", path, right, responses=answers, response_class=Response)
 
     def list(self, path: str, right: Right, shown: type, **declared: Any) -> Callable[[F], F]:
-        """Show a page of such."""
+        """Show a page of resources."""
         return self.operation("GET", path, right, responses=listed(shown), **declared)
 
     def post(self, path: str, right: Right, shown: type) -> Callable[[F], F]:
-        """Make one, and show it."""
+        """Create a resource, and show it."""
         return self._in_envelope("POST", path, right, one(shown))
 
     def put(self, path: str, right: Right, shown: type | None = None, **declared: Any) -> Callable[[F], F]:
-        """Do it, and show what came of it: as at Solace, actions are PUT."""
+        """Carry out an action, and show its result; as at Solace, actions are PUT."""
         return self._in_envelope("PUT", path, right, done if shown is None else one(shown), **declared)
 
     def patch(self, path: str, right: Right, shown: type) -> Callable[[F], F]:
-        """Change what is named, and show it."""
+        """Change the attributes that the body names, and show the resource."""
         return self._in_envelope("PATCH", path, right, one(shown))
 
     def delete(self, path: str, right: Right) -> Callable[[F], F]:
-        """Take it away."""
+        """Delete a resource."""
         return self._in_envelope("DELETE", path, right, done)
 
     def _in_envelope(
@@ -206,7 +205,7 @@ class Tree(LazyRouter):
         **declared: Any,
     ) -> Callable[[F], F]:
         """
-        Declare a function that returns what is shown, or nothing where it is done; its answer is that in the envelope.
+        Declare a function that returns the attributes to be shown, or None; the answer has them in the envelope.
         """
         declare = self.operation(method, path, right, responses=answers, **declared)
         kinds = {"request": Request, **({"paging": Pages} if selects else {})}
@@ -233,7 +232,7 @@ class Tree(LazyRouter):
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """What ``app.openapi()`` is, of routes that are made for it; all of them are, which takes a fifth of a second."""
+    """What ``app.openapi()`` returns. All routes are built for it, which takes a fifth of a second."""
     routes: list[BaseRoute] = [
         route.documented() if isinstance(route, LazyRoute) else route for route in app.routes
     ]

@@ -1,17 +1,18 @@
-"""What a request needs to be permitted: the rights, of which each operation declares one where its route is declared.
+"""The rights: what the user of a request must be permitted. Each operation declares its right with its route.
 
-A right is a rule of the user's ``administer`` list that covers what the operation is about. A queue is covered by a
-rule for its name, a topic endpoint by rules for its topics; all that is of the whole Message VPN (its log, its clients,
-its points, lists) by ``log://>``. What is of the gateway as a whole needs the user's ``global_access``.
+Most rights need a rule in the user's ``administer`` list that covers the object of the operation. A rule for its name
+covers a queue, and rules for its topics cover a topic endpoint. ``log://>`` covers what belongs to the whole Message
+VPN: its log, clients, points and lists. Operations on the gateway as a whole need the user's ``global_access``.
 
-What an endpoint is given needs a right of its own, as whoever administers a queue may receive from it: to subscribe it,
-or to take an exception away, needs the right to read what comes by that; to name its dead message queue, the right to
-send there; to put a message of the log on it, the right to read that.
+The administrator of a queue may receive from it. So an operation that brings messages to an endpoint needs a further
+right: to add a subscription, or to remove an exception, the right to read its topic; to name a dead message queue, the
+right to send there; to put a message of the log on the endpoint, the right to read that message.
 
-Clients without AMQP that read and publish messages (``gateway.admin.v1``) are no administrators: they need what clients
-with AMQP need for the same, by the user's ``consume`` and ``publish`` lists.
+Clients without AMQP (``gateway.admin.v1``) are not administrators: they need what AMQP clients need for the same, rules
+in the user's ``consume`` and ``publish`` lists.
 
-Invariant: no operation is permitted by silence. A route without a right cannot be declared (``tree.Tree``).
+Invariant: nothing is permitted by default. An operation cannot be declared without its right, or None where it is open
+to everybody (``operations.LazyRouter``).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,10 +36,10 @@ MOST_PATTERNS: Final = 16
 _ALL: Final = [">"]
 
 _Known: TypeAlias = Annotated[Administrator, Depends(administrator_of)]
-"""Who asks."""
+"""The user who sent the request."""
 
 _Administrator: TypeAlias = Annotated[Administrator, Depends(entrant_of)]
-"""Who asks, and may enter the Message VPN that it is about."""
+"""The same, who may enter the Message VPN that the request is about."""
 
 
 async def _given(body: Annotated[Any, Body()] = None) -> dict[str, Any]:
@@ -46,26 +47,26 @@ async def _given(body: Annotated[Any, Body()] = None) -> dict[str, Any]:
 
 
 _Given: TypeAlias = Annotated[dict[str, Any], Depends(_given)]
-"""The body as it came: who may not administer is told so before what is wrong with the request."""
+"""The body before validation: a user without the right is told of that first, and not what is wrong with the body."""
 
 
 async def _found(request: Request, administrator: _Administrator, vpn: Name, name: Name) -> Endpoint | None:
     if administrator.is_anyone:
-        return None  # and what is not there is said by the operation
+        return None  # the operation reports an endpoint that does not exist
     return resources_of(request).administration(vpn).vpn.endpoints.by_name.get(name)
 
 
 _Found: TypeAlias = Annotated[Endpoint | None, Depends(_found)]
-"""The endpoint that it is about; None where there is none, and for whom everything is permitted."""
+"""The endpoint that the request is about; None where there is none, and where no users are configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What must be permitted for an operation.
+    """A right that an operation needs.
 
     Attributes:
-        demands: What a rule of the user has to cover, for the documents.
-        check: Depends on the parts of the request that it is about; refuses where it is not permitted.
+        demands: What a rule of the user has to cover, in words, for the documents.
+        check: A dependency of the route, on the parts of the request that matter; it raises where the right is missing.
     """
 
     demands: str
@@ -117,19 +118,19 @@ async def _unsubscribed_queue(administrator: _Administrator, name: Name, topic: 
 
 
 def _require_reading(administrator: Administrator, topic: str) -> None:
-    """What is put on an endpoint is read there."""
+    """A subscription brings messages to an endpoint, where they can be read: require the right to read its topic."""
     try:
         require_reading(administrator, topic)
     except TopicSyntaxError:
-        return  # which is said by the operation
+        return  # the operation reports it
 
 
 def require_reading(administrator: Administrator, topic: str) -> None:
-    """To read what is published to a topic pattern.
+    """Require the right to read what is published to a topic pattern.
 
     Raises:
         SempError: UNAUTHORIZED with status 403, no rule permits it.
-        amqp_ext.topics.TopicSyntaxError: It is none.
+        amqp_ext.topics.TopicSyntaxError: The pattern is not valid.
     """
     administrator.require_any(
         f"read topic://{topic}: it takes the right to consume it, or to administer it or the log",
@@ -167,7 +168,7 @@ async def _seen_replay(request: Request, administrator: _Administrator, vpn: Nam
 
 
 async def _requested_replay(request: Request, administrator: Administrator, vpn: str, name: Any) -> None:
-    """About a replay that the user asked for here, or about any."""
+    """Permit users their own replay; for any other, require the right to the whole Message VPN."""
     if isinstance(name, str) and not administrator.is_anyone:
         found = resources_of(request).administration(vpn).vpn.broker.replay_records.by_name.get(name)
         if found is not None and found.requester == administrator.name:
@@ -178,7 +179,7 @@ async def _requested_replay(request: Request, administrator: Administrator, vpn:
 def _require_dead_messages(
     administrator: Administrator, given: dict[str, Any], endpoint: Endpoint | None
 ) -> None:
-    """Where an endpoint's dead messages go, they are sent."""
+    """An endpoint sends to its dead message queue: require the right to send to a newly named one."""
     queue = given.get("deadMsgQueue")
     if not isinstance(queue, str) or not queue:
         return
@@ -211,7 +212,7 @@ async def _require_topics(administrator: Administrator, found: Endpoint | None, 
 
 
 VpnQuery: TypeAlias = Annotated[str, Query(description="The Message VPN.", max_length=250)]
-"""The Message VPN that a client without AMQP means."""
+"""The Message VPN that a client without AMQP names."""
 
 Subscribed: TypeAlias = Annotated[
     list[str],
@@ -221,12 +222,12 @@ Subscribed: TypeAlias = Annotated[
         max_length=MOST_PATTERNS,
     ),
 ]
-"""Topics that a client without AMQP reads."""
+"""Topic patterns that a client without AMQP reads."""
 
 PublishedTo: TypeAlias = Annotated[
     str, Query(alias="address", description="A queue or topic, as an AMQP target names it.", max_length=1_000)
 ]
-"""Where a client without AMQP publishes to."""
+"""The address that a client without AMQP publishes to."""
 
 
 async def _log_read(administrator: _Known, vpn: VpnQuery = "default", subscribe: Subscribed = _ALL) -> None:
@@ -241,10 +242,10 @@ async def _published(
     administrator.require_entry(vpn)
     parsed = parse_target(address)
     if administrator.is_anyone or parsed.kind not in (AddressKind.QUEUE, AddressKind.TOPIC):
-        return  # and what cannot be sent to is said by the operation
+        return  # the operation reports an address that cannot be published to
     queue = resources_of(request).administration(vpn).vpn.endpoints.by_name.get(parsed.name)
     if parsed.kind is AddressKind.QUEUE and queue is not None and queue.settings.temporary:
-        return  # whoever was told its name may reply (JMS 2.0, 6.2.2)
+        return  # whoever knows the name of a temporary queue may reply to it (JMS 2.0, 6.2.2)
     administrator.require_any(
         f"publish to {parsed.kind.value}://{parsed.name}", (Action.PUBLISH, parsed.kind, parsed.name)
     )

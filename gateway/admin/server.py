@@ -1,9 +1,9 @@
 """
 The address of administration: bound when the gateway starts, served from its first connection on.
 
-What serves it (FastAPI, pydantic's models of every answer, uvicorn) is a third of a gateway's memory and of the time
-that it takes to start. So it is loaded when the first connection is there, on a thread, while the loop goes on;
-connections wait in the kernel's queue meanwhile.
+The code that serves it (FastAPI, pydantic's models of every answer, uvicorn) takes a third of a gateway's memory and of
+its time to start. So it is loaded when the first connection arrives, on a thread, while the loop goes on; connections
+wait in the kernel's queue meanwhile.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from gateway.admin.http import HttpServer
 
 _BACKLOG = 128
-"""Connections the kernel holds for us; administrators come in small numbers."""
+"""Connections that the kernel holds for us; administrators are few."""
 
 _ANY_PORT = AdminListener(port=0)
 
 
 class AdminServer:
-    """The administration from ``start`` to ``stop``; it starts once."""
+    """The administration from ``start`` to ``stop``; it can be started once."""
 
     def __init__(self, gateway: AdministeredGateway, *, listener: AdminListener = _ANY_PORT) -> None:
         """Serve as ``listener`` says.
@@ -42,15 +42,15 @@ class AdminServer:
         self._bound: socket.socket | None = None
         self._serving: asyncio.Task[HttpServer] | None = None
         self.clients = HttpClients(gateway)
-        """Those without AMQP that read and publish."""
+        """The HTTP clients that read and publish."""
         self.refused: Counter[str] = Counter()
-        """Connections that were refused, by the name of the bound."""
+        """Connections that were refused, by the name of the limit."""
 
     async def start(self) -> str:
-        """Accept connections; the URL.
+        """Accept connections, and return the URL.
 
         Raises:
-            OSError: The address cannot be had.
+            OSError: The address cannot be bound.
         """
         listener = self._listener
         bound = self._bound = _bind(listener.host, listener.port)
@@ -60,10 +60,10 @@ class AdminServer:
         return replace(listener, host=host).url(port)
 
     def reload(self, listener: AdminListener, changed_users: Collection[str] = ()) -> None:
-        """Make these the settings, read the certificate's files again, and end what changed users have under way.
+        """Apply these settings, read the certificate's files again, and stop the clients of changed users.
 
         Raises:
-            gateway.tls.TlsError: One cannot be used; it is named.
+            gateway.tls.TlsError: A file cannot be used; it is named.
         """
         self._listener = listener
         self.clients.stop(
@@ -89,7 +89,7 @@ class AdminServer:
             bound.close()
 
     def _serve(self, bound: socket.socket) -> None:
-        """The first connection is there."""
+        """The first connection has arrived: load the server."""
         asyncio.get_running_loop().remove_reader(bound)
         self._serving = asyncio.create_task(self._load(bound), name="administration")
         self._serving.add_done_callback(_tell_failure)
@@ -108,7 +108,7 @@ class AdminServer:
 
 
 def _tell_failure(serving: "asyncio.Task[HttpServer]") -> None:
-    """Why it cannot be loaded, in a broken installation: raised here, it is in the log at once."""
+    """Raise why the server could not be loaded (a broken installation), so that the log has it immediately."""
     if not serving.cancelled():
         serving.result()
 

@@ -1,7 +1,8 @@
 """
-A connection to a gateway for a person's hands: where it is, who asks, and how it ends.
+The AMQP client of the command line: the gateway's address, the user, one connection, and how it ends.
 
-The one place outside ``gateway.amqp`` that speaks to proton: as a client, by its Container, which is slow and enough.
+Outside ``gateway.amqp`` only this module and the verbs that build on it, ``send`` and ``tail``, use proton. They use
+its Container, which is slow, but fast enough here.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from gateway.core.errors import ErrorCode
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 
 ANSWER_S = 20.0
-"""Seconds until a peer that has not opened the connection is taken for none of AMQP: some just listen."""
+"""Seconds to wait for the peer's open; without it, the peer does not speak AMQP: some servers only listen."""
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
-"""As shells have it for Ctrl-C."""
+"""The status of a program that Ctrl-C ended, as shells have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddress:
-    """Where a gateway is, and as whom it is asked."""
+    """Where a gateway is, and the user who connects."""
 
     url: str
     user: str | None = None
@@ -44,7 +45,7 @@ class GatewayAddress:
 
 
 def _amqp_url(context: click.Context, option: click.Parameter, url: str) -> str:
-    """HOST:PORT may stand without a scheme; another scheme than AMQP's is a mistake."""
+    """Check a url: it is HOST:PORT, alone or with a scheme of AMQP."""
     scheme, marker, rest = url.rpartition("://")
     if (marker and scheme not in {"amqp", "amqps"}) or not rest.strip("/"):
         raise click.BadParameter(f"{url!r} is none of AMQP; write amqp://HOST:PORT, or amqps:// for TLS")
@@ -75,7 +76,7 @@ gateway_options: Final = as_one(
 
 
 class Waiting(Handler):
-    """For a peer's first word, for so long."""
+    """Tells its client when the peer has not opened the connection in time."""
 
     def __init__(self, client: AmqpClient) -> None:
         super().__init__()
@@ -87,9 +88,9 @@ class Waiting(Handler):
 
 class AmqpClient(MessagingHandler):
     """
-    One connection, one link, until ``done`` or until something goes wrong; ``problem`` says what.
+    One connection with one link, until ``done`` or until something goes wrong; ``problem`` says what.
 
-    Deliveries are neither accepted nor settled by themselves, and credit is given by the subclass.
+    The subclass gives credit and accepts deliveries. What it sent is settled when the peer has settled it.
     """
 
     def __init__(self, gateway: GatewayAddress, address: str) -> None:
@@ -112,7 +113,7 @@ class AmqpClient(MessagingHandler):
             status = self._run()
             self.finish()
         except BrokenPipeError:
-            # Whoever read our output has seen enough.
+            # The reader of our output has closed it, such as `head`: that is no error.
             _drop_output()
             return 0
         except OSError as error:
@@ -132,7 +133,7 @@ class AmqpClient(MessagingHandler):
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         except socket.gaierror as error:
-            # Raised where it is looked up, and not told to a handler.
+            # proton raises this from the lookup of the host, and calls no handler.
             self.problem = f"{self._gateway.url}: no such host ({error.strerror})"
         return 0
 
@@ -141,10 +142,10 @@ class AmqpClient(MessagingHandler):
         raise NotImplementedError
 
     def finish(self) -> None:
-        """The connection is gone: what is left to be said, or let go of."""
+        """Called after the connection has ended: report what is left to report, and release what is held."""
 
     def done(self) -> None:
-        """Nothing more is to be done."""
+        """End: nothing more is to be done."""
         self.is_done = True
         self._stop_waiting()
         if self._connection is not None:
@@ -182,7 +183,7 @@ class AmqpClient(MessagingHandler):
             self._waiting = None
 
     def not_answered(self) -> None:
-        """The peer has not said a word of AMQP, and none is waited for any longer."""
+        """The peer has not opened the connection in time: give up."""
         if not self.is_done:
             self.fail(f"{self._gateway.url}: no AMQP comes from there; the port may be another server's")
             self._connection.transport.close_head()
@@ -228,7 +229,7 @@ class AmqpClient(MessagingHandler):
 
 
 def _drop_output() -> None:
-    """What could not be written Python must not try to write once more at its own end."""
+    """Discard what could not be written: Python would try to write it once more when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -29,7 +29,7 @@ from gateway.cli.words import one_line
 DEFAULT_URL: Final = "http://127.0.0.1:8672"
 
 TIMEOUT_S: Final = 600
-"""Seconds until an answer: a start that is searched for in a long log takes its time."""
+"""Seconds to wait for an answer: the search for a start in a long log takes time."""
 
 PAGE: Final = 200
 """Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
@@ -38,13 +38,13 @@ WHO_ASKS: Final = "say who asks: --user NAME, or --token-file FILE"
 WHERE_IT_IS: Final = "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is"
 
 LOG: Final = ("replayLogs", "default")
-"""Leads to a Message VPN's log."""
+"""The path of a Message VPN's log."""
 
 _CLAMP: Final = "say missing=clamp"
-"""What a refusal proposes in the words of requests; verbs have an option for it."""
+"""What a refusal proposes, in the words of an HTTP request; verbs have an option for it."""
 
 MOST_NAMES: Final = 1_000
-"""Names that are compared with one that does not exist."""
+"""Existing names that are compared with a name that does not exist."""
 
 
 _LISTS: Final = {
@@ -54,7 +54,7 @@ _LISTS: Final = {
     "clients": ("monitor", "clientName", "rewind client list"),
     "replays": ("monitor", "replayName", "rewind replay list"),
 }
-"""By the collection in a path: where names are, the attribute that has them, and the verb that shows them."""
+"""By the collection in a path: the tree that lists it, the attribute that has the names, and the verb that lists it."""
 
 _ABSENT: Final = re.compile(r"there is no (queue|topic-endpoint|client|point|replay)\b", re.IGNORECASE)
 
@@ -76,7 +76,7 @@ class NotDone(click.ClickException):
         self.more = more
         self.hint = hint
         self.is_absent = False
-        """There is no gateway to ask."""
+        """The gateway cannot be reached."""
 
     def format_message(self) -> str:
         sentence = one_line(self.message)
@@ -97,7 +97,7 @@ class NotDone(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The administration of one Message VPN, and how to show what it says."""
+    """The administration of one Message VPN, and how to show its answers."""
 
     url: str
     vpn: str
@@ -110,10 +110,10 @@ class Api:
 
     def ask(self, method: str, tree: str, *names: str, body: Any = None, **query: Any) -> dict[str, Any]:
         """
-        Send a request about what ``names`` lead to in this Message VPN; the whole answer.
+        Send a request about the object at the path ``names`` of this Message VPN, and return the whole answer.
 
         Raises:
-            NotDone: It was refused, or there is no gateway.
+            NotDone: The request was refused, or the gateway cannot be reached.
         """
         try:
             return self._ask(method, self._path(tree, names), body, query)
@@ -123,15 +123,15 @@ class Api:
             raise
 
     def look(self, *names: str, **query: Any) -> Any:
-        """The present state of what ``names`` lead to; see ``ask``."""
+        """The present state of the object at ``names``; see ``ask``."""
         return self.ask("GET", "monitor", *names, **query)["data"]
 
     def act(self, *names: str, body: Any = None) -> Any:
-        """Carry out the action that ``names`` lead to, and return what the gateway says of it; see ``ask``."""
+        """Carry out the action at ``names``, and return what the gateway says of it; see ``ask``."""
         return self.ask("PUT", "action", *names, body=body).get("data")
 
     def configure(self, method: str, *names: str, body: Any = None) -> Any:
-        """Make, change or delete what ``names`` lead to, and return what the gateway says of it; see ``ask``."""
+        """Make, change or delete the object at ``names``, and return what the gateway says of it; see ``ask``."""
         return self.ask(method, "config", *names, body=body).get("data")
 
     def ask_all(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class Api:
     def not_done(
         self, sentence: str, more: Mapping[str, Any] = MappingProxyType({}), hint: str = ""
     ) -> NotDone:
-        """To be raised: why it is not done, and what to do next."""
+        """The exception for the caller to raise: why it is not done, and what to do next."""
         if not self.as_json and _takes("--clamp"):
             sentence = sentence.replace(_CLAMP, "say --clamp")
         return NotDone(sentence, as_json=self.as_json, more=more, hint=hint)
@@ -202,12 +202,12 @@ class Api:
             found = self.all(tree, names[0], limit=MOST_NAMES, select=key)
             near = difflib.get_close_matches(names[1], {str(one[key]) for one in found})
         except (NotDone, KeyError):
-            near = []  # they may not be known to this user
+            near = []  # this user may have no right to list them
         meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         return f"{meant}`{verb}` shows those there are"
 
     def show(self, data: Any, *, with_names: bool = False) -> None:
-        """One object, a line for each attribute; see ``print_object``."""
+        """Print one object, a line for each attribute; see ``print_object``."""
         if self.as_json:
             click.echo(json.dumps(data, ensure_ascii=False))
         elif data:
@@ -216,7 +216,7 @@ class Api:
             print_object(data, with_names=with_names)
 
     def table(self, things: Iterator[dict[str, Any]], columns: Sequence[str], empty: str = "none") -> None:
-        """A list: a line for each, or with ``--json`` an object a line; of nothing, the sentence ``empty``."""
+        """Print a list: a table, or the sentence ``empty``; with ``--json`` an object a line."""
         if self.as_json:
             for thing in things:
                 click.echo(json.dumps(thing, ensure_ascii=False))
@@ -226,7 +226,7 @@ class Api:
         print_table(things, columns, empty)
 
     def done(self, data: Any, sentence: str) -> None:
-        """What was done, for a person, or the answer for a program."""
+        """Print what was done, for a person, or the answer, for a program."""
         if self.as_json:
             click.echo(json.dumps(data if data is not None else {}, ensure_ascii=False))
         else:
@@ -237,10 +237,10 @@ def verb(
     group: click.Group, name: str, *parameters: Callable[[Any], Any], **settings: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """
-    Make a function a verb of a group that administers: it takes ``api``, and what ``parameters`` say.
+    Make a function a verb of a group. It takes ``api``, and the arguments that ``parameters`` declare.
 
     Args:
-        settings: Of click's ``Command``.
+        settings: Further settings of click's ``Command``.
     """
 
     def add(function: Callable[..., Any]) -> click.Command:
@@ -285,7 +285,7 @@ def _takes(option: str) -> bool:
 
 
 def _refusal(error: HTTPError) -> tuple[str, dict[str, Any]]:
-    """The sentence, and what else the gateway said."""
+    """The sentence of a refusal, and what else the gateway said."""
     try:
         more: dict[str, Any] = dict(json.load(error)["meta"]["error"])
         return str(more.pop("description")), more

@@ -1,5 +1,5 @@
 """
-``rewind archive``: the log as a Delta table, once or on and on, and what keeps that small.
+``rewind archive``: copy the log to a Delta table, once or continuously, and keep that table small.
 
 Here are the verbs and their options; the work is in ``gateway.cli.archiving``, which needs deltalake and pyarrow.
 """
@@ -18,7 +18,7 @@ from gateway.cli.options import F, needing
 
 
 def _work() -> ModuleType:
-    """What does it."""
+    """The module that does the work."""
     with needing("an archive", "pip install 'rewind-gateway[archive]'"):
         return import_module("gateway.cli.archiving")
 

@@ -1,8 +1,8 @@
 """
 The work behind ``rewind archive``: copy a log to its archive, tell the gateway what it may trim, compact.
 
-The one part of the gateway that knows the archive and the places of a log. Both need pyarrow, which comes with an
-extra: ``gateway.cli.archive`` imports this module when the verb is run, and not before.
+Only this module of the gateway imports ``store.archive`` and ``spark_bridge``, which need pyarrow. That comes with an
+extra, so ``gateway.cli.archive`` imports this module when the verb is run, and not before.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from store.archive.storage import storage_at
 from store.archive.table import ArchiveTable, Segment
 
 NICE: Final = 5
-"""Of an archiver that a gateway runs: publishers go first."""
+"""The nice value of an archiver that a gateway runs: publishers go first."""
 
 KEPT_HOURS: Final = 168
-"""For which such an archiver keeps what compaction replaced."""
+"""Hours for which such an archiver keeps the files that compaction replaced."""
 
 
 @contextmanager
 def told_to_the_user() -> Iterator[None]:
-    """Errors of log and archive as the command tells them: options are wrong usage, all else has failed."""
+    """Report errors of log and archive: wrong options as wrong usage, all others as a failure."""
     try:
         yield
     except OptionError as error:
@@ -52,7 +52,7 @@ def told_to_the_user() -> Iterator[None]:
 
 
 class Progress:
-    """What is archived: for a person now and then, for a program a line a segment."""
+    """Prints what is archived: for a person now and then, for a program a line for each segment."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -83,10 +83,10 @@ def archive_log(
     Archive all there is, and with ``follow`` what comes, until a signal.
 
     Args:
-        source: A url of AMQP, or a data folder.
+        source: An AMQP url, or a data folder.
         to: The archive: a folder or a URI.
         tell: Tell the gateway what it may trim.
-        skip_lost: Go on behind what was trimmed before it was archived.
+        skip_lost: Go on after messages that were trimmed before they were archived.
         segment: ``rows``, ``megabytes`` and ``age`` in seconds: when a segment ends, see ``Limits``.
 
     Raises:
@@ -203,11 +203,11 @@ def convert_archive(to: str) -> None:
 
 def serve(to: str) -> None:
     """
-    Archive for a gateway (``gateway.vpn.upkeep.archiving``), which says on standard input what, until it closes that:
-    each line of standard output is the last archived id, and the generation. Days that are over are compacted, and what
-    that replaced goes after a week.
+    Archive for a gateway (``gateway.vpn.upkeep.archiving``), until it closes standard input. The first line of standard
+    input says what to archive; each line of standard output has the last archived id and the generation. Days that are
+    over are compacted, and the files that this replaces are removed after a week.
     """
-    # Whoever interrupts a gateway at a terminal interrupts this, too; the gateway ends it.
+    # Ctrl-C at the gateway's terminal interrupts this process, too; but the gateway ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICE)
     asked = json.loads(sys.stdin.readline())

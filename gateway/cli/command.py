@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 EXIT_BAD_CONFIGURATION = 2
 
 NEVER_USED = ("numpy", "pandas", "rich")
-"""What structlog and sqlite-utils import where it is installed, to do what a gateway never asks of them. Together they
-weigh more than the gateway. Where an archive is read, or PostgreSQL used, ``gateway.engines.with_extra`` undoes it."""
+"""Libraries that structlog and sqlite-utils import where they are installed, for functions that a gateway never calls.
+Together they need more memory than the gateway, so it does not load them. Where an archive is read, or PostgreSQL used,
+``gateway.engines.with_extra`` undoes that."""
 
 CLIENTS = {
     "send": "gateway.cli.send:send",
@@ -53,7 +54,7 @@ CLIENTS = {
     "archive": "gateway.cli.archive:archive",
     "upgrade-check": "gateway.cli.upgrade:upgrade_check",
 }
-"""Verbs that are clients of a gateway, and where they are: a gateway need not load them."""
+"""Other verbs, and where they are: a gateway does not load them."""
 
 _config_option = click.option(
     "--config",
@@ -71,7 +72,7 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
 
 
 class _Verbs(click.Group):
-    """Verbs, of which those of ``CLIENTS`` are loaded when they are asked for."""
+    """All verbs; those of ``CLIENTS`` are loaded when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*self.commands, *CLIENTS})
@@ -147,7 +148,8 @@ def serve(
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """What is loaded stays: the collector would look at it again and again in vain, a tenth of the time of a start."""
+    """Load modules with the garbage collector off, and freeze them. It would scan them again and again in vain, which
+    takes a tenth of the time of a start."""
     gc.disable()
     try:
         yield

@@ -1,5 +1,5 @@
 """
-``rewind log``: the replay log, what it holds and takes, how much of it is kept, and how its messages are erased.
+``rewind log``: the replay log: its messages, which messages it takes and keeps, and how messages are erased.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: 
         raise api.not_done(_told(found, "would be erased"))
     if not yes:
         click.confirm(f"{_told(found, 'will be erased')}. There is no way back. Go on?", abort=True, err=True)
-    # What is erased is what was shown.
+    # Erase exactly what the preview has shown.
     body = {
         "msgId": found["msgIds"],
         "expectedMsgCount": found["msgCount"],
@@ -169,7 +169,7 @@ def disable(api: Api, reads: bool) -> None:
         _change(api, "ingressEnabled", False, "the log takes no messages")
 
 
-# So that a number below 0 is told to be one, and is no option that does not exist.
+# So that a number below 0 is reported as out of range, and not as an unknown option.
 @verb(
     replay_log,
     "quota",
@@ -228,7 +228,7 @@ def filter_off(api: Api) -> None:
 
 
 def sentences(plan: Mapping[str, Any]) -> Iterator[str]:
-    """What a plan says, for a person."""
+    """A plan, in sentences for a person."""
     used = f"It holds {size(plan['msgSpoolUsage'])}"
     bounds = _bounds(plan)
     used += f", of {bounds}" if bounds else ", and nothing bounds it"
@@ -254,7 +254,7 @@ def sentences(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _bounds(held: Mapping[str, Any]) -> str:
-    """The quota and the age that bound the log, or what a rule keeps; empty without."""
+    """The quota and the age that bound the log, or what a rule keeps; empty without bounds."""
     bounds = [f"a quota of {size(held['maxSpoolUsage'] * MEGABYTE)}"] if held["maxSpoolUsage"] else []
     if held["maxAgeHours"]:
         bounds.append(f"{duration(held['maxAgeHours'] * HOUR_MS)} at most")
@@ -266,7 +266,7 @@ def _a_day(rate: Mapping[str, Any]) -> str:
 
 
 def _rule(rule: Mapping[str, Any]) -> str:
-    """What a rule of retention holds, and will."""
+    """What a rule of retention holds now, and how much it keeps."""
     topics = ", ".join(rule["topics"][:3]) + (", …" if len(rule["topics"]) > 3 else "")
     held = f"Of {topics} it holds {size(rule['msgSpoolUsage'])}"
     bounds = _bounds(rule)
@@ -281,7 +281,7 @@ def _rule(rule: Mapping[str, Any]) -> str:
 
 
 def _kept(milliseconds: int) -> str:
-    """As it was asked for: 30 days, 12 hours."""
+    """A time as a person says it: 30 days, 12 hours."""
     days, hours = divmod(milliseconds, DAY_MS)
     return duration(milliseconds) if hours else counted(days, "day")
 

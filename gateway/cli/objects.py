@@ -1,5 +1,5 @@
 """
-What a gateway has, and changes to it: ``rewind status``, ``alarms``, ``reload``, ``vpn``, ``queue``,
+Verbs that show and change the objects of a gateway: ``rewind status``, ``alarms``, ``reload``, ``vpn``, ``queue``,
 ``topic-endpoint``, ``subscription``, ``point``, ``client``.
 """
 
@@ -61,7 +61,7 @@ _all = click.option("--all", "is_all", is_flag=True, help="Show also what is zer
 def _show(
     api: Api, data: dict[str, Any], first: Sequence[str], *, is_all: bool, with_names: bool = False
 ) -> None:
-    """An object: for a person the attributes that one looks for ``first``, for a program as it is."""
+    """Show an object: to a person with the most interesting attributes ``first``, to a program as it is."""
     api.show(data if api.as_json else arranged(data, first, is_all=is_all), with_names=with_names)
 
 
@@ -72,9 +72,8 @@ def status(api: Api, is_all: bool) -> None:
     """Show the state of the Message VPN: its log, clients, endpoints, replays under way."""
     data = api.look()
     if not api.as_json:
-        with suppress(
-            NotDone
-        ):  # a gateway that waits has no log, and a store that cannot be read none to show
+        # A waiting gateway has no log, and a store that cannot be read has none to show.
+        with suppress(NotDone):
             log = api.look(*LOG)
             data |= {
                 "replayLogUsage": log["msgSpoolUsage"],
@@ -149,7 +148,7 @@ def reload(api: Api) -> None:
 
 
 def _attributes(texts: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE, the value as JSON has it, or else a text."""
+    """Parse NAME=VALUE; the value is JSON, or else a text."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -1,8 +1,8 @@
 """
-Options that most verbs share: which gateway, which Message VPN, who asks, whom to trust, in what form to answer.
+Options that most verbs share: the gateway, the Message VPN, credentials, trusted authorities, the form of the output.
 
-They are taken before the verb and behind it: what stands before is moved behind the verb's name, so the two places mean
-the same. Verbs that administer and verbs that speak AMQP have the same options and variables for credentials.
+They are accepted before and after the verb: those before it are moved after the verb's name, so both places mean the
+same. Verbs that administer and verbs that speak AMQP have the same options and variables for credentials.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GLOBAL: Final = {
     "--tls-ca": "Certificates of authorities to be trusted.",
     "--json": "JSON for programs.",
 }
-"""What they are for, in the help of the command itself."""
+"""By option, its text in the help of the command itself."""
 
 _FLAG: Final = "--json"
 _SAME: Final = {"--ca": "--tls-ca"}
@@ -43,11 +43,11 @@ class _Said(NamedTuple):
     option: str
     value: str
     words: list[str]
-    """As it was written."""
+    """The option as it was written on the command line."""
 
 
 def global_options() -> list[click.Parameter]:
-    """For the help of the command itself; they are read where the verb is."""
+    """The options for the help of the command itself; the verb reads their values."""
     return [
         click.Option(
             [name],
@@ -62,10 +62,10 @@ def global_options() -> list[click.Parameter]:
 
 def behind_the_verb(root: click.Group, context: click.Context, arguments: Sequence[str]) -> list[str]:
     """
-    The arguments with the global options moved behind the verb.
+    The arguments with the global options moved after the verb.
 
     Raises:
-        click.UsageError: The verb does not take one of them, or one is said twice and not alike.
+        click.UsageError: The verb does not take one of them, or one is given twice with different values.
     """
     rest = list(arguments)
     path: list[str] = []
@@ -83,7 +83,7 @@ def behind_the_verb(root: click.Group, context: click.Context, arguments: Sequen
         path.append(rest.pop(0))
         command = found
     if isinstance(command, click.Group) and not command.invoke_without_command:
-        # No verb: whatever is wrong is said without them, and if it is their own form, with them.
+        # There is no verb: click reports what is wrong with the other arguments, or else with the options themselves.
         return [*path, *rest] if path or rest else list(arguments)
     if not context.resilient_parsing:
         _check(" ".join(("rewind", *path)), command, before, rest)
@@ -114,7 +114,7 @@ def _check(verb: str, command: click.Command, before: Sequence[_Said], rest: Seq
 
 
 def _said_in(words: Sequence[str], taken: set[str]) -> list[_Said]:
-    """The global options among the words behind a verb, up to ``--``."""
+    """The global options among the words after a verb, up to ``--``."""
     words = words[: words.index("--")] if "--" in words else words
     found = [
         _said_first(words[place:]) for place, word in enumerate(words) if word.partition("=")[0] in taken
@@ -127,10 +127,10 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 def as_one(argument: str, kind: Callable[..., Any], *options: Callable[[F], F]) -> Callable[[F], F]:
     """
-    Options that a verb takes as one argument.
+    A decorator for options that a verb takes as one argument.
 
     Args:
-        kind: Makes it of their values, by their names.
+        kind: Makes the argument; it takes the options' values by their names.
     """
 
     def add(command: F) -> F:
@@ -150,7 +150,7 @@ def as_one(argument: str, kind: Callable[..., Any], *options: Callable[[F], F]) 
 
 
 def credentials(user_help: str) -> tuple[Callable[[F], F], ...]:
-    """``--user``, ``--password-file`` and ``--tls-ca``; what a user is for is said by who takes them."""
+    """``--user``, ``--password-file`` and ``--tls-ca``; ``user_help`` says what the user is for."""
     return (
         click.option("--user", envvar="REWIND_USER", help=user_help),
         click.option(
@@ -180,10 +180,10 @@ token_option = click.option(
 
 def password_of(user: str, file: Path | None) -> str:
     """
-    The user's password: from the file, from the environment, or from who types it.
+    The user's password: from the file, from the environment, or from a prompt.
 
     Raises:
-        click.UsageError: The file has none.
+        click.UsageError: The file has no password.
     """
     if file is not None:
         return first_line(file, "password")
@@ -192,7 +192,7 @@ def password_of(user: str, file: Path | None) -> str:
 
 def authorization(user: str | None, password_file: Path | None, token_file: Path | None) -> str | None:
     """
-    The header for an administration; None for nobody.
+    The header ``Authorization`` for an administration; None without credentials.
 
     Raises:
         click.UsageError: A file has no secret, or two ways to log in are given.
@@ -209,13 +209,13 @@ def authorization(user: str | None, password_file: Path | None, token_file: Path
 @cache
 def trusting(url: str, authorities: Path | None) -> ssl.SSLContext:
     """
-    TLS to a gateway at this URL whose certificate one of these authorities signed.
+    The context for TLS to a gateway at this URL, whose certificate one of these authorities has signed.
 
     Raises:
         click.UsageError: The file has no certificates.
     """
     if not url.lower().startswith("https:"):
-        # Nobody is trusted, as nobody is asked: the authorities of the world take 20 ms to load.
+        # It is not used, and trusts nobody: to load the system's authorities takes 20 ms.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         return ssl.create_default_context(cafile=authorities)
@@ -225,10 +225,10 @@ def trusting(url: str, authorities: Path | None) -> ssl.SSLContext:
 
 def first_line(file: Path, what: str) -> str:
     """
-    A secret that a file keeps.
+    The secret on the first line of a file.
 
     Raises:
-        click.UsageError: It has none.
+        click.UsageError: The file has none.
     """
     lines = file.read_text(encoding="utf-8").splitlines()
     if not lines or not lines[0]:
@@ -243,13 +243,13 @@ def _asked(user: str) -> str:
 
 
 class Shown:
-    """Tells a person how far a long work is, at most every two seconds."""
+    """Tells a person the progress of long work, at most every two seconds."""
 
     def __init__(self) -> None:
         self._began = self._told = time.monotonic()
 
     def tell(self, sentence: Callable[[], str], messages: int) -> None:
-        """Say so on stderr, if it is time, with how many messages a second that were so far."""
+        """Print the sentence on stderr, if it is time, with the rate of messages so far."""
         now = time.monotonic()
         if now - self._told >= PROGRESS_SECONDS:
             self._told = now
@@ -258,7 +258,7 @@ class Shown:
 
 @contextmanager
 def needing(what: str, how: str) -> Iterator[None]:
-    """Say ``how`` to install what is missing where ``what`` needs a library that comes with an extra."""
+    """Where ``what`` needs a library of an extra that is missing, say ``how`` to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

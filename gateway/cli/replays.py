@@ -2,7 +2,7 @@
 ``rewind replay`` and ``rewind dead``: replays onto endpoints, and jobs that publish messages of the log or dead letters
 again.
 
-Options of a verb that say what is to be done are named as the attributes of the request that they become.
+An option of a verb that becomes an attribute of the request has the name of that attribute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.core.model import ENDED
 from gateway.core.replay.states import ReplayState
 
 LOOK_SECONDS: Final = 0.2
-"""Between two looks at a replay, or a job, that is waited for."""
+"""Between two looks at the replay, or the job, that ``--wait`` waits for."""
 
 _UNDER_WAY: Final = {
     state.value for state in (ReplayState.INITIALIZING, ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE)
@@ -69,7 +69,7 @@ def _collection(topic_endpoint: bool) -> str:
 
 
 def _without_topics(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A preview, but for its list of topics."""
+    """A preview without its list of topics."""
     return {name: value for name, value in found.items() if name != "topics"}
 
 
@@ -125,10 +125,10 @@ def is_terminal() -> bool:
 
 def _confirm(api: Api, path: tuple[str, str], body: dict[str, Any]) -> None:
     """
-    Say what would be done, and have a person type the endpoint's name.
+    Say what would be done, and ask the user to type the endpoint's name.
 
     Raises:
-        NotDone: They do not.
+        NotDone: The user typed something else.
     """
     endpoint = path[1]
     found = api.act(*path, "previewReplay", body=body)
@@ -145,7 +145,7 @@ def _confirm(api: Api, path: tuple[str, str], body: dict[str, Any]) -> None:
 
 
 def _wait(api: Api, path: tuple[str, str], first: int) -> dict[str, Any]:
-    """Until a replay is over; a bar on stderr where that is a terminal."""
+    """Wait until a replay is over, with a bar on stderr where that is a terminal; return the endpoint's state."""
     with click.progressbar(length=1, label="initializing", file=sys.stderr, show_eta=True) as bar:
         while True:
             shown: dict[str, Any] = api.look(*path)
@@ -184,10 +184,10 @@ def _cancel_job(api: Api, name: str, instead_of: NotDone) -> None:
     End a job.
 
     Args:
-        instead_of: Why that is no replay of an endpoint.
+        instead_of: The refusal for an endpoint of this name.
 
     Raises:
-        NotDone: There is no job of this name (then as ``instead_of`` has it), or it was refused.
+        NotDone: There is no job of this name (then this is ``instead_of``), or the request was refused.
     """
     try:
         data = _act(api, "cancelReplay", name)
@@ -301,7 +301,7 @@ def _act(api: Api, action: str, name: str) -> Any:
 
 
 def _show_end(api: Api, begun: dict[str, Any]) -> None:
-    """Wait for a job, and say what became of it; refused where it did not complete."""
+    """Wait for a job, and print its outcome. Raises NotDone where it did not complete."""
     name = begun["replayName"]
     shown = _ended(api, begun)
     if shown["state"] != "complete":
@@ -310,7 +310,7 @@ def _show_end(api: Api, begun: dict[str, Any]) -> None:
 
 
 def _ended(api: Api, begun: dict[str, Any]) -> dict[str, Any]:
-    """A job as it is when it is over; on a terminal with a bar until then."""
+    """Wait until a job is over, with a bar on a terminal; return its record."""
     name, first = begun["replayName"], begun["firstMsgId"]
     length = begun["lastMsgId"] + 1 - first
     screen = sys.stderr if sys.stderr.isatty() else io.StringIO()
@@ -320,7 +320,7 @@ def _ended(api: Api, begun: dict[str, Any]) -> dict[str, Any]:
             bar.label = f"{name}: {shown['sentMsgCount']} {shown['outcome']}"
             bar.update(max(shown["positionMsgId"] - first - bar.pos, 0))
             time.sleep(LOOK_SECONDS)
-        # Of dead letters nobody knows how many there are.
+        # Of a return of dead letters only the highest id is known, not their number: fill the bar.
         bar.update(max(length - bar.pos, 0) if shown["state"] == "complete" else 0)
     return shown
 

@@ -22,22 +22,24 @@ from amqp_ext.replay_start import UNITS_AGO
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 
 READ_AHEAD: Final = 1_000
-"""Messages read and not sent yet: a large file must not turn into memory."""
+"""Messages that are read and not sent yet: a large file must not fill the memory."""
 
 TURN_S: Final = 0.02
 """Seconds between two looks at the clock where a rate was asked for."""
 
 
 MOST_REASONS: Final = 20
-"""Reasons that are told apart, why messages are not taken."""
+"""Different reasons for messages not taken that are counted separately."""
 
 
 class Send(AmqpClient):
     """
+    Publishes messages, and counts their outcomes.
+
     Args:
-        messages: What to send, encoded; read on a thread of its own, for a terminal may take its time. What cannot be
-            sent is a sentence that says why.
-        rate: Messages a second at most; None for as fast as they are taken.
+        messages: Encoded messages; for a message that cannot be sent, a sentence that says why. They are read on a
+            thread of their own, because a terminal may keep it waiting.
+        rate: Messages a second at most; None for no limit.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Send(AmqpClient):
 
     def done(self) -> None:
         if not self.is_done:
-            # It would keep the container waiting for more.
+            # While it is open, the container waits for more.
             self._news.close()
         super().done()
 
@@ -239,7 +241,7 @@ def _with_bodies(
 
 
 def _written(lines: Iterable[bytes]) -> Iterator[bytes | str]:
-    """Messages that lines of JSON are."""
+    """The messages in lines of JSON."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -249,8 +251,8 @@ def _written(lines: Iterable[bytes]) -> Iterator[bytes | str]:
 
 
 def _lines(file: IO[bytes], whole: bool) -> Iterator[bytes]:
-    # A buffer of its own: a thread that waits in standard input's holds its lock, and Python, which wants that at its
-    # own end, then aborts.
+    # A buffer of its own: a thread that waits in standard input's buffer holds its lock. Python takes that lock when it
+    # exits, and aborts if it cannot.
     is_standard_input = isinstance(file, io.BufferedReader) and file is sys.stdin.buffer
     source = open(file.fileno(), "rb", closefd=False) if is_standard_input else file  # noqa: SIM115
     if whole:

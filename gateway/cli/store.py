@@ -1,8 +1,8 @@
 """
-``rewind store``: the files of a gateway, checked, backed up, restored and copied, whether it runs or not.
+``rewind store``: check, back up, restore, renew and copy the stores of a gateway.
 
-Each verb is a process of its own beside the gateway, or instead of it: two copies of SQLite in one process must never
-have one file open at once, and a gateway has better to do.
+The first two work while the gateway runs; for the others it must not run. Each verb is a process of its own: two copies
+of SQLite in one process must never have the same file open, and the gateway's process is for its clients.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from store.errors import StoreError
 POSTGRESQL: Final = "a store in PostgreSQL", "pip install 'rewind-gateway[postgresql]'"
 
 NICE: Final = 10
-"""How far a backup stands back behind a gateway that wants the processor."""
+"""The nice value of a backup: a gateway that needs the processor goes first."""
 
 _data = click.option(
     "--data",
@@ -241,18 +241,18 @@ def copy_store(
 
 
 def _vpn_of(place: str) -> str | None:
-    """What the name of a file says."""
+    """The Message VPN that a file is named after; None for other places."""
     return Path(place).stem if "://" not in place and Path(place).suffix == ".db" else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Opens stores that no gateway uses meanwhile, until ``stack`` is closed."""
+    """Opens stores, and keeps gateways from using them until ``stack`` is closed."""
 
     stack: ExitStack
     password_file: Path | None
     held: set[Path] = field(default_factory=set)
-    """Data folders that are held."""
+    """Data folders that are locked."""
 
     def open(self, place: str, vpn: str, *, is_target: bool = False) -> StoreTables:
         """The store of a Message VPN at a place: a data folder, a file in one, or a url."""
@@ -282,7 +282,7 @@ class _Places:
 
 @contextmanager
 def _held(data: Path) -> Iterator[None]:
-    """No gateway uses the folder meanwhile."""
+    """Lock a data folder, so that no gateway uses it meanwhile."""
     folder = DataFolder(data)
     try:
         yield
@@ -292,7 +292,7 @@ def _held(data: Path) -> Iterator[None]:
 
 @contextmanager
 def _told_to_the_user() -> Iterator[None]:
-    """What went wrong in one sentence, and exit status 1."""
+    """Report an error of the store in one sentence, with exit status 1."""
     try:
         yield
     except StoreError as error:
@@ -301,7 +301,7 @@ def _told_to_the_user() -> Iterator[None]:
 
 @contextmanager
 def _bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Bytes that are done and bytes in all, as a bar on stderr where that is a terminal."""
+    """A bar on stderr, where that is a terminal; the function given takes the bytes done, and the bytes in all."""
     with click.progressbar(
         length=1, label=label, file=sys.stderr, show_percent=True, item_show_func=lambda sizes: sizes
     ) as bar:

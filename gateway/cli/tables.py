@@ -1,8 +1,9 @@
 """
-Tables and objects for a person's eyes, by rich: import it where something is printed, not where a verb is defined.
+Tables and objects for people, printed by rich. Import this module where something is printed, not where a verb is
+defined, because it loads rich.
 
-On a terminal it has the terminal's width and colours (``NO_COLOR`` is heeded); elsewhere a line is as long as it has
-to be, and has no more than letters.
+On a terminal, output has the terminal's width and colours (``NO_COLOR`` is respected). Elsewhere it has no colours, and
+a line is as long as it has to be.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from rich.text import Text
 from gateway.cli.words import Kind, heading_of, kind_of, label_of, style_of, text_of
 
 _LINE: Final = 10_000
-"""Columns of a line that no terminal bounds."""
+"""Width of a line where there is no terminal."""
 
 
 def console() -> Console:
-    """What is printed on: the standard output as it is now."""
+    """The console on the standard output as it is now."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that lacks a letter is no reason to stop.
+        # A character that the terminal's encoding lacks must not stop the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def show(what: RenderableType) -> None:
-    """Print it on a terminal in colour, elsewhere as plain lines without trailing spaces."""
+    """Print in colour on a terminal, elsewhere as plain lines without trailing spaces."""
     on = console()
     if on.is_terminal:
         on.print(what)
@@ -46,7 +47,7 @@ def show(what: RenderableType) -> None:
 
 
 def table_of(things: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
-    """A line for each thing, a column for each of these attributes."""
+    """A row for each object, a column for each of these attributes."""
     rows = list(things)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for name in columns:
@@ -65,7 +66,7 @@ _RIGHT: Final = frozenset(
 
 
 def print_table(things: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str = "none") -> None:
-    """A table, or the sentence ``empty`` where there is nothing to be listed."""
+    """Print a table, or the sentence ``empty`` where there are no rows."""
     table = table_of(things, columns)
     if table.row_count:
         show(table)
@@ -75,10 +76,10 @@ def print_table(things: Iterable[Mapping[str, Any]], columns: Sequence[str], emp
 
 def print_object(data: Mapping[str, Any], *, with_names: bool = False) -> None:
     """
-    A line for each attribute.
+    Print a line for each attribute.
 
     Args:
-        with_names: Behind each value is the attribute's name in the interface, which ``set`` and ``--where`` take.
+        with_names: Also print the attribute's name in the interface, which ``set`` and ``--where`` take.
     """
     now_ms = time.time() * 1_000
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)

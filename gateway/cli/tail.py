@@ -1,9 +1,9 @@
 """
 ``rewind tail``: read an address from any start, and on; or, with ``--reverse``, from the newest message back.
 
-AMQP delivers messages in one order. So each page of the reverse order is a bounded replay of its own, of the newest
-messages up to where the page before began, and is printed from its end: a reader's rights are enough, and what is
-published meanwhile does not matter.
+AMQP delivers messages in log order only. So ``--reverse`` reads pages: each page is a bounded replay of the newest
+messages before the page that was printed last, and is printed from its end. A reader's rights are enough for that, and
+messages that are published meanwhile do not matter.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CREDIT: Final = 500
 """Messages asked for at a time: enough to keep the wire busy, few enough to stop soon."""
 
 PAGE: Final = 500
-"""Messages of a page in reverse: what is held before any of them is shown."""
+"""Messages of a page in reverse: they are in memory before the first of them is printed."""
 
 REPLAY_START: Final = "rewind:replay-start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be read of an address."""
+    """Which messages of an address to read."""
 
     address: str
     start: str | None
@@ -51,7 +51,7 @@ class Wanted:
     count: int | None
 
     def source(self, start: str | None, until: str | None, *, clamp: bool = False) -> str:
-        """The address with these options of an attach behind it; those that are None are left out."""
+        """The address with these options appended; those that are None are left out."""
         options = {"replay-start": start, "until": until, "missing": "clamp" if clamp else None}
         given = [f"{key}={quote(value, safe='')}" for key, value in options.items() if value is not None]
         if not given:
@@ -60,15 +60,14 @@ class Wanted:
 
 
 class Browsing(LinkOption):
-    """The source gives copies: what is read stays where it is."""
+    """Asks for the distribution mode copy: messages that are read stay on the queue."""
 
     def apply(self, link: Any) -> None:
         link.source.distribution_mode = Terminus.DIST_MODE_COPY
 
 
 class _Reader(AmqpClient):
-    """A client that receives: it takes messages as the bytes that came, as proton's own would lose what it does not
-    know."""
+    """A client that receives messages as bytes: proton's ``Message`` would lose fields that it does not know."""
 
     def __init__(self, gateway: GatewayAddress, wanted: Wanted, show: Callable[[bytes], None]) -> None:
         super().__init__(gateway, wanted.address)
@@ -76,7 +75,7 @@ class _Reader(AmqpClient):
         self._show = show
 
     def _taken(self, event: Any) -> bytes | None:
-        """The message that came whole, to be accepted once it is safe; None if there is none."""
+        """The message that is complete, for the caller to show and then accept; None if there is none."""
         delivery, link = event.delivery, event.link
         if not link.is_receiver or not delivery.readable or delivery.partial or self.is_done:
             return None
@@ -87,6 +86,8 @@ class _Reader(AmqpClient):
 
 class Tail(_Reader):
     """
+    Prints messages as they come.
+
     Args:
         show: Prints a message.
     """
@@ -118,7 +119,7 @@ class Tail(_Reader):
         self._ask(receiver)
 
     def _ask(self, receiver: Any) -> None:
-        """Credit for no more than is wanted: what is sent and not shown would be taken from others."""
+        """Give credit for no more messages than are wanted: a queue would send them here and not to other consumers."""
         wanted = CREDIT if self._left is None else min(CREDIT, self._left)
         more = wanted - self._asked
         if more > 0 and (self._asked <= CREDIT // 2):
@@ -147,21 +148,21 @@ class Tail(_Reader):
 
     def fail(self, problem: str) -> None:
         if self.problem is None and self._last is not None and self._reads_log:
-            # The gateway went away: whoever reads a log goes on behind what was shown.
+            # The gateway became unavailable: a reader of the log can go on after the last message.
             replay_id = message_annotations(self._last).get(REPLAY_ID)
             problem += f"; to go on behind what was shown: --from {replay_id}"
         super().fail(problem)
 
 
 class ReverseTail(_Reader):
-    """A list that begins with the newest message, or where ``until`` says, and ends with ``start``."""
+    """Prints messages backwards: from the newest one, or from ``until``, back to ``start``."""
 
     def __init__(self, gateway: GatewayAddress, wanted: Wanted, show: Callable[[bytes], None]) -> None:
         super().__init__(gateway, wanted, show)
         self._until = wanted.until or "now"
         self._left = MAX_OFFSET if wanted.count is None else wanted.count
         self._first = 0
-        """The list ends with this id."""
+        """The last message to be printed has this id, or the next higher one that exists."""
         self._page: list[bytes] = []
         self._asked = 0
         self._link: Any = None
@@ -171,7 +172,7 @@ class ReverseTail(_Reader):
         if wanted.start is None:
             self._next_page(event)
             return
-        # What it answers is where the list ends.
+        # The gateway's answer resolves the start, where the list ends.
         source = wanted.source(wanted.start, self._until, clamp=wanted.clamp)
         self._link = event.container.create_receiver(self._connection, source, name="rewind-tail-from")
 
@@ -222,17 +223,17 @@ def _id(content: bytes) -> int:
 
 
 def _offset(filters: Mapping[Any, Any]) -> int:
-    """Where a start is, as the gateway's answer has it; 0 where it does not say."""
+    """The offset of a start, as the gateway's answer to the attach resolves it; 0 where the answer has none."""
     answer = next((value for key, value in filters.items() if str(key) == REPLAY_START), None)
     found = getattr(answer, "value", answer)
     return int(found.get("offset", 0)) if isinstance(found, dict) else 0
 
 
 def printer(*, as_json: bool) -> Callable[[bytes], None]:
-    """Prints messages, one a line."""
+    """Makes a function that prints a message on one line."""
     is_unicode = sys.stdout.encoding.lower().replace("-", "") == "utf8"
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that lacks a letter is no reason to stop.
+        # A character that the terminal's encoding lacks must not stop the command.
         sys.stdout.reconfigure(errors="backslashreplace")
 
     def shown(content: bytes) -> None:
@@ -246,12 +247,12 @@ def printer(*, as_json: bool) -> Callable[[bytes], None]:
 
 def as_line(content: bytes) -> str:
     """
-    A delivered message on one line: offset, arrival, topic, what names it, and its body.
+    A delivered message on one line: offset, time of arrival, topic, message-id, subject, properties and body.
 
-    Nothing of it, not its topic nor the name of a property, ends the line or steers the terminal.
+    Line ends and control characters are escaped, also in the topic and in names of properties.
 
     Raises:
-        amqp_ext.codec.CodecError: It is no AMQP message.
+        amqp_ext.codec.CodecError: The bytes are not an AMQP message.
     """
     found = as_object(content)
     pieces = [f"#{found['offset']}" if "offset" in found else "#-"]
@@ -264,7 +265,7 @@ def as_line(content: bytes) -> str:
 
 
 def _text(value: Any) -> str:
-    """As itself where it is text, else as JSON has it."""
+    """A text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,7 +1,7 @@
 """
-``rewind top``: what goes on in a Message VPN, refreshed again and again: rates, depths, replays, alarms, the log's use.
+``rewind top``: rates, depths, replays, alarms and the log's use of a Message VPN, refreshed again and again.
 
-A look is five requests at most. A gateway that becomes unavailable is waited for, and shown again when it is back.
+Each refresh is a look: five requests at most. While the gateway is unavailable, the command waits for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.cli.words import style_of
 from gateway.core.model import ENDED
 
 ANSWER_S = 10.0
-"""Seconds until an answer: a gateway that does not give one is shown as unavailable."""
+"""Seconds to wait for an answer: a gateway that gives none is shown as unavailable."""
 
 MOST_QUEUES: Final = 100
 """Queues that a look asks for."""
@@ -34,7 +34,7 @@ MOST_SHOWN: Final = 20
 """Replays and alarms that a look asks for."""
 
 LIST_SHARE: Final = 20
-"""A list of queues is asked for again after so many times as long as it took: thousands take the gateway a while."""
+"""After a list of queues, the pause until the next one, as a multiple of the time that the list took."""
 
 _UNDER_WAY: Final = ",".join(f"state!={state}" for state in sorted(ENDED))
 
@@ -45,7 +45,7 @@ _COUNTERS: Final = {
 }
 
 _LINES_ABOVE: Final = 8
-"""What else stands on a screen than the list of queues."""
+"""Lines on the screen other than the list of queues, the replays and the alarms."""
 
 _QUEUE_COLUMNS: Final = (
     "queueName",
@@ -67,7 +67,7 @@ _ALARM_COLUMNS: Final = ("raisedTime", "alarm", "description")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a Message VPN was like at a moment; of an unavailable gateway, what was known before, and ``problem``."""
+    """A Message VPN at one moment; of an unavailable gateway, the last known state, and ``problem``."""
 
     at: float
     """Seconds of a clock that only goes forward."""
@@ -75,11 +75,11 @@ class Look:
     vpn: dict[str, Any] = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
     queues: list[dict[str, Any]] = field(default_factory=list)
-    """The deepest of those that have messages; each with ``msgsPerSecond``, if that is known."""
+    """The deepest queues, without empty ones; each with ``msgsPerSecond``, if that is known."""
     queue_count: int = 0
-    """Of those, how many there are."""
+    """How many queues have messages."""
     replays: list[dict[str, Any]] = field(default_factory=list)
-    """Those that go on."""
+    """The replays under way."""
     alarms: list[dict[str, Any]] = field(default_factory=list)
     rates: dict[str, float | None] = field(default_factory=dict)
     problem: str | None = None
@@ -114,14 +114,14 @@ class Watch:
         Look now.
 
         Raises:
-            NotDone: The gateway refuses to answer: who asks may not.
+            NotDone: The gateway refuses to answer: the user has no right to look.
         """
         try:
             found = self._look()
         except NotDone as error:
             if not error.is_absent and error.status != "FAIL":
                 raise
-            # The next look that succeeds has nothing to be compared with: the counters may have begun anew.
+            # The next look that succeeds is not compared with this one: the counters may have begun anew.
             known = self._before or Look(self._seconds(), 0)
             self._before = replace(known, rates={})
             return replace(known, time_ms=_now_ms(), rates={}, problem=error.message)
@@ -181,7 +181,7 @@ class Watch:
 
 
 def _rates(before: Look | None, at: float, vpn: dict[str, Any]) -> dict[str, float | None]:
-    """What the counters rose by a second; unknown of a gateway that was unavailable, as they may have begun anew."""
+    """The rise of the counters a second; unknown after a gateway was unavailable, as they may have begun anew."""
     if before is None or before.problem is not None or at <= before.at:
         return dict.fromkeys(_COUNTERS)
     rose = {rate: vpn.get(counter, 0) - before.vpn.get(counter, 0) for rate, counter in _COUNTERS.items()}
@@ -195,7 +195,7 @@ def _now_ms() -> int:
 
 
 def show_looks(looks: Iterable[Look]) -> None:
-    """On a terminal one view that changes, elsewhere one below the other."""
+    """Print one view that changes on a terminal, elsewhere one view after the other."""
     screen = console()
     if not screen.is_terminal:
         for look in looks:
@@ -206,16 +206,16 @@ def show_looks(looks: Iterable[Look]) -> None:
         for last in looks:
             live.update(view(last, screen.height), refresh=True)
     if last is not None:
-        # A screen of its own is gone with it.
+        # The view's own screen is gone now: leave the last view on the terminal.
         screen.print(view(last, screen.height))
 
 
 def view(look: Look, height: int | None = None) -> RenderableType:
     """
-    A look for a person.
+    A look, rendered for a person.
 
     Args:
-        height: Lines that there are; None for as many as it takes.
+        height: Lines of the screen; None for no limit.
     """
     return Group(*_parts(look, height))
 
@@ -304,12 +304,12 @@ def top(api: Api, interval: float, count: int | None) -> None:
         else:
             show_looks(looks)
     except KeyboardInterrupt:
-        # How one leaves it.
+        # Ctrl-C is how a person ends it.
         return
 
 
 def _looks(watch: Watch, interval: float, count: int | None) -> Iterator[Look]:
-    """So many looks, each an interval after the one before; one that took long is not made up for."""
+    """``count`` looks (None: without end), each an interval after the end of the look before."""
     for number in numbers() if count is None else range(count):
         if number:
             time.sleep(interval)

@@ -1,5 +1,5 @@
 """
-``rewind upgrade-check``: what the next start of this version would do to the stores of a gateway, said before it does.
+``rewind upgrade-check``: says in advance what the next start of this version would do to the stores of a gateway.
 
 The gateway may run meanwhile, in an earlier version: its stores are only read.
 """
@@ -29,11 +29,11 @@ EXIT_REFUSED: Final = 1
 
 
 class WayBack(StrEnum):
-    """Whether the version before opens the store once this one has."""
+    """Whether the previous version can open the store after this version has."""
 
     OPEN = "open"
     UNTIL_CHANGED = "until-changed"
-    """Until an endpoint is made or changed: the version before does not know all that is kept of it then."""
+    """Until an endpoint is made or changed: its stored settings then include some that the previous version lacks."""
     BACKUP = "backup"
     """Only a backup leads back."""
 
@@ -48,26 +48,26 @@ _WAYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is ahead of one Message VPN."""
+    """What the next start of this version does to one Message VPN."""
 
     vpn: str
     ahead: Ahead
     refusal: str | None
     """Why this version would not serve it."""
     changes: tuple[str, ...]
-    """What a start does beside the steps, a sentence each."""
+    """What a start does in addition to the steps, a sentence each."""
     unknown_before: tuple[str, ...]
-    """Settings that the version before does not know."""
+    """Settings that the previous version does not know."""
 
     @property
     def way_back(self) -> WayBack:
-        """Whether there is one."""
+        """Whether the previous version can open the store afterwards."""
         if self.ahead.steps:
             return WayBack.BACKUP
         return WayBack.UNTIL_CHANGED if self.unknown_before else WayBack.OPEN
 
     def to_json(self) -> str:
-        """On a line, for a program."""
+        """One line, for a program."""
         return json.dumps(
             {
                 "msgVpnName": self.vpn,
@@ -148,7 +148,7 @@ def _database(vpn: Vpn) -> tuple[str | None, Path | None]:
 
 
 def _look(vpn: str, folder: Path, url: str | None, password_file: Path | None) -> Ahead:
-    """What is ahead of a Message VPN's store: at a url, if one is given, else in a data folder."""
+    """What a start does to a Message VPN's store: at a url, if one is given, else in a data folder."""
     if url is not None:
         with needing(*POSTGRESQL):
             from store.postgresql.database import Database  # noqa: PLC0415 - it needs an extra
@@ -191,7 +191,7 @@ def _found(name: str, ahead: Ahead, vpn: Vpn | None) -> Found:
 
 
 def _declared(vpn: Vpn, stored: Mapping[str, tuple[str, EndpointSettings, int]]) -> Iterator[str]:
-    """What becomes of queues that the configuration names."""
+    """What a start does to queues that the configuration names."""
     from gateway.config.toml import literal  # noqa: PLC0415 - see above
     from gateway.config.vpn import QUEUE_KEYS  # noqa: PLC0415
 
@@ -204,7 +204,7 @@ def _declared(vpn: Vpn, stored: Mapping[str, tuple[str, EndpointSettings, int]])
             yield f"makes the {kind} {name!r} a {queue.kind}, or is refused if messages are lost by that"
             continue
         before, after = (
-            # What is kept as nothing may have a word in the file.
+            # The store has an empty text where the file may have a word.
             {key.key: key.default if (value := key.value_of(of)) == "" else value for key in QUEUE_KEYS}
             for of in (settings, queue.settings)
         )
@@ -223,7 +223,7 @@ def _declared(vpn: Vpn, stored: Mapping[str, tuple[str, EndpointSettings, int]])
 
 
 def _indexed(asked: Sequence[str], indexed: Sequence[str]) -> Iterator[str]:
-    """What becomes of the index of properties."""
+    """What a start does to the index of properties."""
     for name in asked:
         if name not in indexed:
             yield f"indexes {name!r} from the next message on"

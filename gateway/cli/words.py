@@ -1,8 +1,8 @@
 """
-Values of the administration's answers in words: numbers, sizes, times, and what each attribute is called.
+Values of the administration's answers in words: numbers, sizes and times; and labels for the attributes.
 
-What kind of value an attribute has follows from the end of its name, as the interface spells names; what does not is in
-one table. ``--set``, ``--where`` and ``--json`` have the attributes' own names.
+The end of an attribute's name tells what kind of value it has; ``_KINDS`` has the exceptions. ``--set``, ``--where``
+and ``--json`` use the attributes' own names.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def number(count: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as they are said: ``999 bytes``, ``1.5 kB``, ``12.3 GB``. A MB is 1,048,576 bytes, as in the settings."""
+    """Bytes in words: ``999 bytes``, ``1.5 kB``, ``12.3 GB``. A MB is 1,048,576 bytes, as in the settings."""
     for unit, name in _SIZES:
-        # What would be rounded up to a thousand of a unit is one of the next.
+        # What would be rounded up to 1,024.0 of a unit is 1.0 of the next.
         if abs(count) >= unit * 0.99995:
             return f"{count / unit:,.1f} {name}"
     return counted(round(count), "byte")
 
 
 def duration(milliseconds: float) -> str:
-    """A length of time in the unit that matters, and the next where there are few: ``5 ms``, ``2 hours 5 minutes``."""
+    """A length of time in its largest unit; below ten of that, also in the next: ``5 ms``, ``2 hours 5 minutes``."""
     if abs(milliseconds) < 1_000:
         return f"{milliseconds:,.0f} ms"
     for place, (unit, name) in enumerate(_TIMES):
@@ -72,11 +72,11 @@ def duration(milliseconds: float) -> str:
 
 
 def moment(time_ms: float) -> str:
-    """A time (ms since 1970) where the reader is, with the zone: ``2026-01-02 15:04:05 CET``."""
+    """A time (ms since 1970) in the local time zone: ``2026-01-02 15:04:05 CET``."""
     try:
         return datetime.fromtimestamp(time_ms / 1_000).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     except (ValueError, OverflowError, OSError):
-        # No calendar has it.
+        # The time is out of the calendar's range.
         return f"{time_ms:,.0f} ms"
 
 
@@ -89,7 +89,7 @@ def moment_and_age(time_ms: float, now_ms: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with what would end the line, or steer a terminal, escaped: names come from anybody."""
+    """The text with line ends and control characters escaped, as names come from anybody."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )
@@ -211,7 +211,7 @@ def text_of(name: str, value: Any, now_ms: float | None = None) -> str:
     An attribute's value in words, on one line.
 
     Args:
-        now_ms: So that a time says how long ago it was; None leaves that out, as a table's column does.
+        now_ms: The time now: with it, a time says how long ago it was; a table's column does without (None).
     """
     match value:
         case None | "" | [] | {}:
@@ -253,7 +253,7 @@ def _number(name: str, value: float, now_ms: float | None) -> str:
 
 
 def heading_of(name: str) -> str:
-    """What a column is called: its word, or else the attribute's name parted into words."""
+    """A column's heading: its own word, or else the attribute's name, split into words."""
     parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower().split(" ")
     return _HEADINGS.get(name) or " ".join(_WORDS.get(word, word) for word in parts)
 
@@ -318,7 +318,7 @@ _LABELS: Final = {
     "keptMsgSpoolUsage": "size of messages kept",
     "detachedClientCount": "clients detached",
 }
-"""Where the attribute's own name, parted into words, is not clear enough."""
+"""For attributes whose own name, split into words, is not clear enough."""
 
 _WORDS: Final = {
     "msg": "message",
@@ -329,11 +329,11 @@ _WORDS: Final = {
 }
 
 _UNIT: Final = re.compile(r"(?<=.)( time)?( ms)?$")
-"""Which a value says itself."""
+"""The end of a heading that the value's own unit makes superfluous."""
 
 
 def label_of(name: str) -> str:
-    """What an attribute's line is called: its label, or a column's heading without the unit."""
+    """The label of an attribute's line: its own label, or else the column's heading without the unit."""
     return _LABELS.get(name) or _UNIT.sub("", heading_of(name))
 
 
@@ -341,7 +341,7 @@ _ALWAYS: Final = frozenset(
     {"msgVpnName", "state", "queueName", "topicEndpointName", "spooledMsgCount", "bindCount"}
     | {"clientCount", "endpointCount"}
 )
-"""Shown of what is looked for first, whatever the value."""
+"""Attributes that are shown whatever their value, where they are among the ``first`` of ``arranged``."""
 
 _DEFAULTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "msgVpnName": ("default",),
@@ -361,16 +361,16 @@ _DEFAULTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "storeDurability": ("disk",),
     "wireLoops": ("native",),
 }
-"""Values of attributes of which there is nothing to be said, beside zero and what is unset."""
+"""Values that are not worth showing, in addition to zero and unset ones."""
 
 
 def arranged(data: Mapping[str, Any], first: Sequence[str], *, is_all: bool) -> dict[str, Any]:
     """
-    An object's attributes in the order of interest.
+    An object's attributes, the most interesting ones first.
 
     Args:
-        first: The attributes that one looks for first.
-        is_all: Keep the attributes that are zero, unset or have their default, too.
+        first: The attributes that a person looks for first.
+        is_all: Also keep the attributes that are zero, unset or have their default.
     """
     ordered = [name for name in first if name in data] + [name for name in data if name not in first]
     return {name: data[name] for name in ordered if is_all or _says_something(name, data[name], first)}

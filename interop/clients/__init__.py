@@ -15,8 +15,8 @@ SHORT_LIVED_JAVA = (
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:-BytecodeVerificationRemote",
 )
-"""A program lives for seconds: the second compiler, a collector with threads, and who verifies the libraries' classes,
-would work for those after it."""
+"""For a program that lives for seconds: the second compiler, a collector with threads and the verification of the
+libraries' classes would cost more than they save."""
 _JAVA = ("java", *SHORT_LIVED_JAVA, "-cp")
 _OWN_FILTER = (
     "the library has no way to put a filter of one's own on a source; address options and selectors do it"

@@ -1,9 +1,9 @@
 """
-Says which of two gateways is active: this pod has the label ``rewind/active`` while its own gateway is ready to serve,
-and the service for clients selects by it. The gateway that waits is a healthy pod all the same, so that a change rolls
-over both.
+Labels the active one of two gateways: this pod has the label ``rewind/active`` while its own gateway is ready to serve,
+and the service for clients selects pods by that label. The waiting gateway's pod is healthy, too, so that a rolling
+update goes through both.
 
-Runs beside the gateway: READYZ is its readiness, API the pod's own address in Kubernetes' API.
+Runs next to the gateway: READYZ is the url of its readiness, API the pod's own url in Kubernetes' API.
 """
 
 import json
@@ -23,7 +23,7 @@ ACCOUNT = Path(os.environ.get("ACCOUNT", "/var/run/secrets/kubernetes.io/service
 
 
 def is_active(readyz: str) -> bool:
-    """Whether the gateway serves clients; it is this pod's, so its certificate need not be verified."""
+    """Whether the gateway serves clients. It is in this pod, so its certificate need not be verified."""
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     try:
@@ -34,12 +34,12 @@ def is_active(readyz: str) -> bool:
 
 
 def say(api: str, active: bool) -> None:
-    """Sets the label, or takes it away (RFC 7396)."""
+    """Sets the label, or removes it (RFC 7396)."""
     request = urllib.request.Request(
         api,
         json.dumps({"metadata": {"labels": {LABEL: "true" if active else None}}}).encode(),
         {
-            "Authorization": f"Bearer {(ACCOUNT / 'token').read_text().strip()}",  # it is renewed on the disk
+            "Authorization": f"Bearer {(ACCOUNT / 'token').read_text().strip()}",  # Kubernetes renews the file
             "Content-Type": "application/merge-patch+json",
         },
         method="PATCH",
@@ -51,7 +51,7 @@ def say(api: str, active: bool) -> None:
 
 
 def main() -> None:
-    """Until SIGTERM: a pod that ends leaves its services by itself."""
+    """Sets the label until SIGTERM. Then nothing is to be done: a pod that ends leaves its services by itself."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     readyz, api = os.environ["READYZ"], os.environ["API"]
     said: bool | None = None

@@ -1,6 +1,6 @@
 """The console: a page, served at the administration's address, that shows what the gateway does and has it done.
 
-``routes`` serves the page and its files, which are ES modules that a browser loads as they lie in ``static/``: there is
-no build, and nothing comes from elsewhere. The page asks the administration for everything, as any program may. The
-libraries in ``static/vendor/`` are fetched by ``.build/vendor.py``, with their licences and hashes.
+``routes`` serves the page and its files: ES modules that a browser loads as they are in ``static/``. There is no build
+step, and nothing is loaded from other hosts. The page uses only operations of the administration that any program may
+use. ``.build/vendor.py`` fetches the libraries in ``static/vendor/``, with their licences and hashes.
 """

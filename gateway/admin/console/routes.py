@@ -1,16 +1,15 @@
 """
-The console over HTTP: the page at ``/``, what it loads under ``/console/``, and ``/session``, where its user signs in
-and out; at an identity provider, where he likes (OpenID Connect Core 1.0 section 3.1, RFC 7636).
+The console over HTTP: the page at ``/``, its files under ``/console/``, and ``/session``, where its user signs in and
+out, with a password or token, or at an identity provider (OpenID Connect Core 1.0 section 3.1, RFC 7636).
 
-Who goes there has a secret in a cookie of ten minutes: state, nonce and verifier of that sign-in come of it, and so
-nothing is kept here of those who never come back.
+A browser that goes to an identity provider gets a secret in a cookie, which lasts ten minutes. State, nonce and
+verifier of that sign-in are derived from the secret, so the gateway keeps nothing for a browser that never comes back.
 
-The files are read and compressed once, when the administration is loaded. The page names its files by a folder that
-says which version they are, ``/console/~VERSION/``: a browser keeps those for good, and asks for the page alone each
-time.
+The files are read and compressed once, when the administration is loaded. The page names its files by a folder with
+their version, ``/console/~VERSION/``: a browser caches those for good, and requests only the page each time.
 
-What a page may do is bounded by the headers (Content Security Policy Level 3, W3C): it runs scripts of this address
-only, none that stand in the page, talks to this address only, and is shown in no frame.
+Headers bound what a page may do (Content Security Policy Level 3, W3C): it runs scripts of this address only and no
+inline scripts, connects to this address only, and is shown in no frame.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of whatever the console serves."""
+"""On every answer of the console."""
 
 _MEDIA_TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -79,7 +78,7 @@ _MEDIA_TYPES: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Of the files that are served, by how their names end; others are not."""
+"""By the suffix of a file's name; files with other suffixes are not served."""
 
 _ALWAYS_ASKED: Final = "no-cache"
 _KEPT: Final = "public, max-age=31536000, immutable"
@@ -95,7 +94,7 @@ class _Page(NamedTuple):
 
 
 def is_of_console(path: str) -> bool:
-    """Whether a path is the console's, for anybody to load: what it shows is asked for elsewhere."""
+    """Whether a path belongs to the console, which anybody may load: its data come from other paths."""
     return path in ("/", SIGN_IN_BEGIN, SIGN_IN_RETURN) or path.startswith(FILES)
 
 
@@ -104,9 +103,9 @@ def page_routes(settings: Callable[[], AdminListener]) -> list[BaseRoute]:
     The routes of the console's files.
 
     Args:
-        settings: Those in effect; without `console` in them there is nothing.
+        settings: Returns the settings in effect; without `console` in them, the routes answer 404.
     """
-    pages()  # now, on the thread that loads the administration, and not in the loop
+    pages()  # read now, on the thread that loads the administration, and not in the loop
 
     async def index(request: Request) -> Response:
         _check(settings())
@@ -145,7 +144,7 @@ def _sources() -> dict[str, bytes]:
 
 @cache
 def _version_of_files() -> str:
-    """Of the files together."""
+    """A hash of all files."""
     digest = hashlib.sha256()
     for path, source in _sources().items():
         digest.update(f"{path}\0{len(source)}\0".encode() + source)
@@ -163,7 +162,7 @@ def pages() -> Mapping[str, _Page]:
             text = source.replace(FILES.encode(), f"{FILES}~{version}/".encode())
         found[path] = _Page(
             _MEDIA_TYPES[Path(path).suffix],
-            # Weak, for it is the same compressed or not.
+            # Weak, because it is the same for the compressed file and the plain one.
             f'W/"{hashlib.sha256(text).hexdigest()[:32]}"',
             gzip.compress(text, mtime=0),
         )
@@ -185,7 +184,7 @@ def _file_answer(request: Request, page: _Page, caching: str) -> Response:
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """RFC 9110 section 12.5.3; a weight of nothing refuses."""
+    """Whether a client accepts gzip (RFC 9110 section 12.5.3); a weight of zero refuses it."""
     for offered in accepted.split(","):
         coding, _, weight = offered.partition(";")
         if coding.strip().lower() in ("gzip", "*"):
@@ -197,7 +196,7 @@ _WRONG: Final = "The name or the password is wrong, or the token."
 
 
 _Known: TypeAlias = Annotated[Who | None, Depends(who_if_known)]
-"""The user who asks; None for nobody who is known."""
+"""The user of the request; None where it names no user."""
 
 
 class Credentials(BaseModel):
@@ -232,10 +231,10 @@ STATE: Final = resource("Session", _Session)
 
 def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
     """
-    The routes, which anybody may ask.
+    The routes of ``/session``, which anybody may request.
 
     Args:
-        settings: Those in effect; without `console` in them there is nothing.
+        settings: Returns the settings in effect; without `console` in them, the routes answer 404.
     """
 
     async def there(response: Response) -> None:
@@ -287,7 +286,7 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
 
 
 def _begin(request: Request, response: Response, who: Who) -> Session:
-    """A new session, whatever the browser had: what somebody else put there is nobody's."""
+    """Begin a new session, and end the session of the browser's cookie, which somebody else may have put there."""
     sessions = sessions_of(request)
     sessions.end(token_of(request))
     token, session = sessions.begin(who)
@@ -296,7 +295,7 @@ def _begin(request: Request, response: Response, who: Who) -> Session:
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    """The session's cookie but for what it holds: a browser forgets the one that is described as it was set."""
+    """The attributes of the session's cookie. A browser deletes a cookie only by the attributes it was set with."""
     return {
         "key": cookie_of(request),
         "path": "/",
@@ -308,8 +307,8 @@ def _cookie(request: Request) -> dict[str, Any]:
 
 def _is_secure(request: Request) -> bool:
     """
-    Whether the browser came by TLS: to here, or to a proxy that says so. Whoever says it untruly is sent a cookie that
-    his own browser does not bring back.
+    Whether the browser connected by TLS, to the gateway or to a proxy that says so. A client that lies about this gets
+    a cookie that its own browser does not send back.
     """
     forwarded, _, _ = request.headers.get("x-forwarded-proto", "").partition(",")
     return "https" in (request.url.scheme, forwarded.strip().lower())
@@ -317,7 +316,7 @@ def _is_secure(request: Request) -> bool:
 
 _FLOW_COOKIE: Final = "rewind-sign-in"
 _FLOW_S: Final = 600
-"""Seconds that a person may take to sign in elsewhere."""
+"""Seconds that a person may take to sign in at an identity provider."""
 _ELSEWHERE: Final = """<!doctype html><meta charset="utf-8"><title>Not signed in</title>
 <h1>Not signed in</h1><p>{}</p><p><a href="/">Back to the console</a></p>
 """
@@ -325,11 +324,11 @@ _ELSEWHERE: Final = """<!doctype html><meta charset="utf-8"><title>Not signed in
 
 def provider_routes(settings: Callable[[], AdminListener]) -> list[BaseRoute]:
     """
-    The routes by which a browser goes to an identity provider and comes back: it follows links, and shows what is
-    answered.
+    The routes by which a browser goes to an identity provider and comes back. Links lead there, so errors are answered
+    as pages for people.
 
     Args:
-        settings: Those in effect; without `console` in them there is nothing.
+        settings: Returns the settings in effect; without `console` in them, the routes answer 404.
     """
     uncached = {**HEADERS, "Cache-Control": "no-store"}
 
@@ -388,14 +387,14 @@ def provider_routes(settings: Callable[[], AdminListener]) -> list[BaseRoute]:
 
 
 def _providers(request: Request) -> list[Provider]:
-    """Those at which people sign in to the console."""
+    """The identity providers at which people can sign in to the console."""
     return [
         one for one in resources_of(request).gateway.users.providers if one.settings.client_id is not None
     ]
 
 
 def _return_url(request: Request, provider: Provider) -> str:
-    """Where the provider sends the browser back to: it has to know that address."""
+    """Where the provider sends the browser back to; this URL has to be registered there."""
     url = provider.settings.console_url
     if url is None:
         url = f"{'https' if _is_secure(request) else 'http'}://{request.headers.get('host', '')}"
@@ -403,7 +402,7 @@ def _return_url(request: Request, provider: Provider) -> str:
 
 
 def _flow_cookie(request: Request) -> dict[str, Any]:
-    """The browser comes back from another site, where it brings no strict cookie."""
+    """The attributes of the sign-in's cookie: lax, as the browser returns from another site, without strict cookies."""
     cookie = {**_cookie(request), "samesite": "lax", "path": SIGN_IN_RETURN}
     return {**cookie, "key": cookie_of(request, _FLOW_COOKIE)}
 
@@ -426,7 +425,7 @@ def _shown(request: Request, who: Who | None, session: Session | None) -> Answer
 
 
 def _vpns(resources: Resources, administrator: Administrator) -> list[_SeenVpn]:
-    """Those that the user may enter."""
+    """The Message VPNs that the user may enter."""
     found: list[_SeenVpn] = []
     for name in sorted({*resources.gateway.vpns, *resources.waiting}):
         if not administrator.may_enter(name):

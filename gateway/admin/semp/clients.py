@@ -1,4 +1,4 @@
-"""Clients, with what each makes the gateway hold and its links; users, and what each may do."""
+"""Clients, with their links and the bytes that each makes the gateway hold; users, and what each may do."""
 
 from typing import Annotated, Final, Literal
 
@@ -25,7 +25,7 @@ class Nothing(Body):
 
 
 def client_id(client: ClientIdentity) -> str:
-    """What tells a client from others of its name, while the gateway runs."""
+    """An id that tells a client from others of the same name; unique while the gateway runs."""
     return f"#{client.number}"
 
 
@@ -75,10 +75,10 @@ async def clients(request: Request, administration: OfVpn, paging: Pages) -> Lis
 
 async def _named(request: Request, administration: OfVpn, client: Name) -> list[ClientConnection]:
     """
-    The clients of a Message VPN that have a name, or an id (``client_id``).
+    The clients of a Message VPN that have this name, or this id (``client_id``).
 
     Raises:
-        SempError: NOT_FOUND, none has.
+        SempError: NOT_FOUND, no client has it.
     """
     vpn = administration.vpn.name
     connected = resources_of(request).clients(vpn)
@@ -182,11 +182,11 @@ async def decision(
 
 def _asked(action: Action, address: str) -> Address:
     """
-    What an address names.
+    Parse an address for a decision.
 
     Raises:
-        amqp_ext.addresses.forms.AddressError: It names nothing here.
-        SempError: INVALID_PARAMETER, nobody has rules for such.
+        amqp_ext.addresses.forms.AddressError: The address is not valid for this action.
+        SempError: INVALID_PARAMETER, there are no rules for an address of this kind.
     """
     asked = parse_target(address) if action is Action.PUBLISH else parse_source(address)
     if asked.kind not in (AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG):

@@ -1,4 +1,4 @@
-"""Queues and topic endpoints: their attributes, which have Solace's names, their state, and what is done to them."""
+"""Queues and topic endpoints: their attributes, which have Solace's names, their state, and operations on them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -67,13 +67,13 @@ def _start(text: str) -> str:
 
 
 class _Spelling(NamedTuple):
-    """What an attribute is called, where its setting is called otherwise."""
+    """The name of an attribute that differs from the name of its setting."""
 
     name: str
     unit: Unit | None = None
-    """In which it counts, where that is not the setting's."""
+    """The attribute's unit, where it differs from the setting's."""
     is_ours: bool = False
-    """Solace has none such."""
+    """Solace has no such attribute."""
 
 
 _SPELLED_OTHERWISE: Final = {
@@ -89,8 +89,8 @@ _SPELLED_OTHERWISE: Final = {
     "dead_message_queue": _Spelling("deadMsgQueue"),
     "partitions": _Spelling("partitionCount"),
 }
-"""By the setting's name. One that is not here is ours, and called like its setting: ``retry_delay_ms`` would be
-``retryDelayMs``.
+"""By the setting's name. Any other setting is ours, and its attribute has its name in camel case: ``retryDelayMs`` for
+``retry_delay_ms``.
 
 Source: Solace's SEMP v2 reference, "msgVpn/queues".
 """
@@ -102,12 +102,12 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.QUEUE: Annotated[str, Field(max_length=200), AfterValidator(_queue_or_none)],
     SettingType.START: Annotated[str, AfterValidator(_start)],
 }
-"""As the file has them, but for what is bounded or checked otherwise here."""
+"""The types of the configuration file, except those with other bounds or checks here."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingAttribute:
-    """The attribute that a setting of an endpoint is in requests and answers."""
+    """The attribute of requests and answers that is a setting of an endpoint."""
 
     setting: Setting
     name: str
@@ -115,7 +115,7 @@ class SettingAttribute:
     description: str
 
     def value_of(self, settings: EndpointSettings) -> Any:
-        """What is shown of an endpoint with these settings."""
+        """The attribute's value for an endpoint with these settings."""
         return self.setting.told(getattr(settings, self.setting.name), self.unit)
 
 
@@ -136,7 +136,7 @@ SETTING_ATTRIBUTES: Final = tuple(_attributes())
 
 
 class _Solaces(Body):
-    """What Solace has and is no setting here."""
+    """Solace's attributes that are not settings here."""
 
     accessType: Literal["exclusive", "non-exclusive"] | None = None
     """`exclusive` lets others wait for the one active consumer; see also `exclusivity`."""
@@ -146,7 +146,7 @@ class _Solaces(Body):
     """Always true here."""
 
 
-# Each with its type and its field in a body, which may leave it out.
+# Each attribute with its type and its field; a body may leave out any.
 _definitions: Any = {
     found.name: (_TYPES[found.setting.type] | None, Field(None, description=found.description))
     for found in SETTING_ATTRIBUTES
@@ -196,7 +196,7 @@ class NewTopicEndpoint(EndpointBody):
 
 
 def name_attribute(endpoint: Endpoint) -> str:
-    """What the name of an endpoint is called."""
+    """The attribute that has the name of an endpoint."""
     return "topicEndpointName" if endpoint.kind is EndpointKind.TOPIC_ENDPOINT else "queueName"
 
 
@@ -289,7 +289,7 @@ MONITORED_ALONE: Final = {
     kind: resource(f"{made.__name__.removesuffix('State')}WholeState", made, oldestMsgTimeMs=int | None)
     for kind, made in MONITORED.items()
 }
-"""What one of them is shown with, beside what a list says of each: that takes a look at the store."""
+"""A single endpoint is shown with one attribute more than in a list: the store has to be read for it."""
 
 
 def monitored(endpoint: Endpoint, vpn: MessageVpn) -> dict[str, Any]:
@@ -310,7 +310,7 @@ class Collection(NamedTuple):
     name: str
     kinds: tuple[EndpointKind, ...]
     right: rights.Right
-    """To administer one of them."""
+    """The right to administer one of them."""
 
     async def find(self, administration: OfVpn, name: Name) -> Endpoint:
         """
@@ -332,7 +332,7 @@ OfQueue = Annotated[Endpoint, Depends(QUEUES.find)]
 OfTopicEndpoint = Annotated[Endpoint, Depends(TOPIC_ENDPOINTS.find)]
 
 STORE_S: Final = 1.0
-"""Seconds that whoever looks at an endpoint waits for the store."""
+"""Seconds that a request about one endpoint waits for the store."""
 
 
 class NewSubscription(Body):
@@ -352,7 +352,7 @@ class CopyMessage(Body):
 
 
 class _Bound(NamedTuple):
-    """A flow with its number on the endpoint, and what it has of messages by key."""
+    """A flow, with its number on the endpoint and its lanes."""
 
     flow: Flow
     number: int
@@ -417,7 +417,7 @@ async def create_topic_endpoint(administration: OfVpn, body: NewTopicEndpoint) -
     endpoint = await administration.create(
         body.topicEndpointName,
         EndpointKind.TOPIC_ENDPOINT,
-        # As at Solace, for one consumer unless it says otherwise: for many it is a shared subscription.
+        # As at Solace, it has one consumer by default. With several consumers it is a shared subscription.
         body.settings(EndpointSettings(exclusive=Exclusivity.REFUSE)),
         [body.topic],
     )
@@ -504,7 +504,7 @@ def _add_list(
 
 
 def _add_monitored(collection: Collection) -> None:
-    """What goes on at the endpoints of a collection: their state, consumers and depth."""
+    """Show the state, the consumers and the depths of the endpoints of a collection."""
     path, kind, right = f"/{collection.name}", collection.kinds[0], collection.right
     Found = Annotated[Endpoint, Depends(collection.find)]
 
@@ -516,7 +516,7 @@ def _add_monitored(collection: Collection) -> None:
         """One of them."""
         running = administration.vpn
         oldest_ms: int | None = None
-        # The rest is known all the same, also while the store is out of reach.
+        # All else is known without the store, even while that is unavailable.
         with suppress(ReadFailed, TimeoutError):
             async with asyncio.timeout(STORE_S):
                 oldest_ms = await while_waiting(request, running.listing.oldest_ms(endpoint))
@@ -568,7 +568,7 @@ async def matches(
 
 
 def _matching_subscription(endpoint: Endpoint, topic: str) -> str:
-    """The one of an endpoint's that a topic matches; of a queue that has none such, its own name's."""
+    """The subscription of an endpoint that a topic matches; where there is none, the topic of the queue's own name."""
     for text in endpoint.subscriptions:
         if not text.startswith("!") and TopicPattern.parse(text).matches(topic):
             return text
@@ -600,7 +600,7 @@ def _add_actions(collection: Collection) -> None:
         matches = endpoint.topics.matches
 
         def check(topic: str) -> None:
-            if not matches(topic):  # a replay would not bring it
+            if not matches(topic):  # a replay would not put it on this endpoint
                 rights.require_reading(administrator, topic)
 
         await administration.copy_message(endpoint, message_id, check)

@@ -1,14 +1,12 @@
 """
-What every answer is wrapped in, ``{data, links, meta}``, how an error is told, and what the OpenAPI document says of
-both.
+The envelope of every answer, ``{data, links, meta}``, the form of errors, and what the OpenAPI document says of both.
 
-Invariant: whatever goes wrong with a request to these resources is answered in the same shape, and says which
-attribute was wrong and what is allowed. As Solace does, a client's error is status 400, whichever it is: the code in
-``meta.error`` tells them apart.
+Invariant: every error of a request to these resources has the same form, and says which attribute was wrong and what is
+allowed. As at Solace, every error of a client is status 400; the code in ``meta.error`` says which it is.
 
-Attributes of a resource are not listed for the document: those that a request may set have their types in the body's
-model, those that are only shown have them beside their values, in ``Shown``; ``resource`` unites both. An answer has
-no attribute that is not documented; none is required, as ``select`` may leave out any.
+The OpenAPI document needs no list of attributes. The types of attributes that a request may set are in the model of its
+body; the types of attributes that are only shown are next to their values, in ``Shown``; ``resource`` unites both.
+Every attribute of an answer is documented. None is required, as ``select`` may leave out any.
 """
 
 import asyncio
@@ -53,15 +51,15 @@ Responses: TypeAlias = dict[int | str, dict[str, Any]]
 """What the OpenAPI document says of answers, as FastAPI takes it: by status."""
 
 Attributes: TypeAlias = Mapping[str, Any]
-"""What is shown of a thing: values by their attributes."""
+"""The values that are shown of an object, by attribute."""
 
 ROOT: Final = "/SEMP/v2"
 
 CLIENTS_ROOT: Final = "/v1"
-"""Of what clients without AMQP ask for."""
+"""Path of the operations for clients without AMQP."""
 
 WRITTEN: Final = 100
-"""Objects of a list that are written in one turn of the loop: about a millisecond."""
+"""Objects of a list that are encoded in one turn of the loop: about a millisecond."""
 
 _written: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -80,11 +78,11 @@ CODES: Final = {
 
 
 _CHALLENGES: Final = 'Basic realm="rewind", charset="UTF-8", Bearer realm="rewind"'
-"""How one may log in, as RFC 9110 section 11.6.1 lists it."""
+"""The ways to log in, as RFC 9110 section 11.6.1 lists them."""
 
 _CHALLENGE_OF_SCRIPT: Final = 'Bearer realm="rewind"'
-"""The same for a script of a page, which asks by itself: at ``Basic`` the browser would ask for a name and a password,
-in a window of its own."""
+"""The same for a script of a page, which asks for credentials itself: with ``Basic`` the browser would open a window of
+its own for a name and a password."""
 
 
 class SempError(Exception):
@@ -129,7 +127,7 @@ class Answer(BaseModel):
 
 
 class ListAnswer(Response):
-    """A page of objects, written already."""
+    """A page of objects, encoded already."""
 
     media_type = "application/json"
 
@@ -170,11 +168,11 @@ REFUSALS: Final[Responses] = {
         "description": "The store could not write or read, another gateway is active, or the gateway is ending.",
     },
 }
-"""What any of these resources may answer but 200, for the OpenAPI document."""
+"""All that these resources may answer other than 200, for the OpenAPI document."""
 
 
 def answer(request: Request, data: Attributes | None = None) -> Answer:
-    """One object, or, for an action, that it is done."""
+    """The answer with one object, or, after an action, without data."""
     return Answer(
         data=None if data is None else dict(data), links={"uri": str(request.url)}, meta=_meta(request)
     )
@@ -190,8 +188,8 @@ async def list_answer(
     """
     A page of a list; ``cursor`` is where the next one begins, ``total`` how many objects there are.
 
-    A page may have a thousand objects of thirty attributes: they are written in turns of the loop, and not checked
-    against a model first, which would hold the loop for 30 ms.
+    A page may have a thousand objects of thirty attributes: they are encoded over several turns of the loop, and not
+    validated against a model, which would hold up the loop for 30 ms.
     """
     meta = _meta(request)
     meta.count = total
@@ -218,21 +216,21 @@ _STATUS_OF: Final = {
 
 
 def refusal(refused: Exception) -> SempError:
-    """What it is to who asked over HTTP that a command is refused, a text is wrong, or the store does not answer."""
+    """The HTTP error for a command that was refused, for a text that is wrong, or for a store that does not answer."""
     if isinstance(refused, SempError):
         return refused
     if isinstance(refused, ReadFailed | LogTrimmed):
         return SempError("FAIL", f"It cannot be read now: {refused}; try again later.", 503)
     if not isinstance(refused, Refused):
         return SempError("INVALID_PARAMETER", str(refused))
-    # Who was forced off may come again later (AMQP 1.0, section 2.8.16), which is what 503 says.
+    # A client that was forced off may reconnect later (AMQP 1.0, section 2.8.16), which is what 503 says.
     if refused.code in (ErrorCode.INTERNAL, ErrorCode.CONNECTION_FORCED):
         return SempError("FAIL", refused.text, 503)
     return SempError(_STATUS_OF.get(refused.code, "NOT_ALLOWED"), refused.text)
 
 
 def problem_of(refused: Refused) -> dict[str, Any]:
-    """The same as an object, for what is told beside messages."""
+    """The error of a refusal as an object, for answers that also have messages."""
     error = refusal(refused)
     return {
         "code": CODES[error.status],
@@ -250,7 +248,7 @@ def _replay_error(code: ErrorCode) -> dict[str, Any]:
 def told(
     request: Request, error: SempError, data: Mapping[str, Any] | None = None, **more: Any
 ) -> JSONResponse:
-    """The answer to a request that is refused; ``data`` is what was done of it all the same."""
+    """The answer to a request that is refused; ``data`` says what was done nevertheless."""
     asked_of(request.scope).reason = error.text
     meta = {
         "responseCode": error.http_status,
@@ -267,7 +265,7 @@ def told(
 
 
 def tell_errors(app: FastAPI) -> None:
-    """Have the errors of these resources told in their shape."""
+    """Have the application answer errors of these resources in the form of ``Failure``."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
         more = _replay_error(error.code) if isinstance(error, Refused) else {}
@@ -289,7 +287,7 @@ def tell_errors(app: FastAPI) -> None:
         if not request.url.path.startswith((ROOT, CLIENTS_ROOT, SIGN_IN)):
             return await http_exception_handler(request, error)
         if error.status_code == 405:
-            # The framework names those of the first route with this path alone.
+            # FastAPI names the methods of the first route with this path alone.
             allowed = ", ".join(sorted(_methods(request)))
             text = f"{request.method} is nothing to do here; {allowed} may be. See /openapi.json."
             answered = told(request, SempError("NOT_SUPPORTED", text, 405))
@@ -310,7 +308,7 @@ def tell_errors(app: FastAPI) -> None:
 
 
 def _methods(request: Request) -> set[str]:
-    """What the resource that a request is about can be asked."""
+    """The methods of the resource that a request is about."""
     path = request.scope["path"]
     return {
         method
@@ -345,7 +343,7 @@ def _attributes(request: Request) -> list[str]:
 
 
 class Body(BaseModel):
-    """What a request says: attributes of their types, and no others."""
+    """The body of a request: attributes with their types, and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -360,36 +358,36 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class InVpn(TypedDict):
-    """What every resource of a Message VPN has."""
+    """The attribute that every resource of a Message VPN has."""
 
     msgVpnName: str
 
 
 class Shown(Generic[T]):
     """
-    What is shown of a thing.
+    What is shown of an object of type T.
 
     Attributes:
-        types: Of each attribute its type.
+        types: The type of each attribute, by its name.
     """
 
     def __init__(self, attributes: Mapping[str, tuple[Any, Callable[[T], Any]]]) -> None:
         """
         Args:
-            attributes: Each with its type, and how its value is read from the thing.
+            attributes: By name, the attribute's type and the function that reads its value from the object.
         """
         self.types = {name: kind for name, (kind, _) in attributes.items()}
         self._attributes = attributes
 
     def of(self, thing: T) -> dict[str, Any]:
-        """The attributes' values, in their order."""
+        """The attributes of an object with their values, in order."""
         return {name: read(thing) for name, (_, read) in self._attributes.items()}
 
 
 def resource(name: str, *sources: type | Shown[Any], **more: Any) -> type:
     """
-    A type of this name with the attributes of all ``sources``, which are models of bodies, typed dictionaries and what
-    is shown of things, and some ``more`` of these types.
+    Make a type of this name with the attributes of all ``sources`` (models of bodies, typed dictionaries, ``Shown``),
+    and with ``more`` attributes of the types given.
     """
     found: dict[str, Any] = {}
     for source in sources:
@@ -399,19 +397,19 @@ def resource(name: str, *sources: type | Shown[Any], **more: Any) -> type:
             found |= _of_body(source)
         else:
             found |= get_type_hints(source, include_extras=True)
-    make: Any = TypedDict  # mypy knows it with attributes that are written down alone
+    make: Any = TypedDict  # mypy accepts it only with literal attributes
     made: type = make(name, found | more, total=False)
     made.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
     return made
 
 
 def one(kind: type) -> Callable[[], Responses]:
-    """The answer is one of these."""
+    """Documents an answer with one such resource."""
     return lambda: _documented(kind.__name__, {"data": kind, "links": dict[str, str]})
 
 
 def listed(kind: type) -> Callable[[], Responses]:
-    """The answer is a page of these."""
+    """Documents an answer with a page of such resources."""
     return lambda: _documented(f"{kind.__name__}List", {"data": list[kind], "links": list[dict[str, str]]})  # type: ignore[valid-type]
 
 
@@ -421,7 +419,7 @@ def _documented(name: str, fields: Mapping[str, Any]) -> Responses:
 
 
 def done() -> Responses:
-    """The answer says no more than that it is done."""
+    """Documents an answer without data."""
     return _documented("Done", {"data": None, "links": dict[str, str]})
 
 
@@ -433,7 +431,7 @@ def _of_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _without_none(kind: Any) -> Any:
-    """A body leaves out what it does not say; an answer says everything."""
+    """The type without None: a body may leave out an attribute, an answer always has it."""
     if get_origin(kind) in (Union, UnionType):
         return reduce(or_, (part for part in get_args(kind) if part is not NoneType))
     return kind

@@ -46,7 +46,7 @@ class RedactMsg(Body):
 
 
 class _Outcome(NamedTuple):
-    """What was erased, or would be, and what was made of it."""
+    """The messages that were erased, or would be, and their copies."""
 
     found: Erased
     copies: Copies
@@ -94,8 +94,10 @@ async def redact(request: Request, administration: OfLog, body: RedactMsg) -> At
             f"{len(wanted)} messages would be erased, and {body.expectedMsgCount} were expected; see the preview",
         )
     done = await erasing.erase(wanted, body.reason)
-    with suppress(Refused):  # That a log cannot be read is said elsewhere, and what is erased is erased.
-        # What jobs published while the first copies were looked for, is named, at least.
+    with suppress(
+        Refused
+    ):  # A log that cannot be read is reported elsewhere, and the messages are erased already.
+        # Copies that jobs published during the first search are at least named.
         copies = copies.later(await erasing.copies.of(ids, since=looked_to))
     return _REDACTED.of(_Outcome(done, copies, is_preview=False))
 
@@ -104,8 +106,8 @@ def _named(administration: Administration, body: RedactMsg) -> list[int]:
     """The ids that a request names.
 
     Raises:
-        SempError: INVALID_PARAMETER, there are none, or one is no replay id, or something beside them needs a selector.
-        Refused: LOG_MODIFIED, one is of another log.
+        SempError: INVALID_PARAMETER, there are no ids, or one is not a replay id, or an attribute needs a selector.
+        Refused: LOG_MODIFIED, one is of another generation of the log.
     """
     beside = [name for name in ("subscribe", "start", "until") if getattr(body, name) is not None]
     if beside:
@@ -123,9 +125,9 @@ async def _matching(administration: Administration, body: RedactMsg) -> list[int
     """The ids of the messages that a request's selector matches.
 
     Raises:
-        SempError: INVALID_PARAMETER, ids are named, too, or how many there are is not said.
-        amqp_ext.replay_start.ReplayStartError: A start, or an end, is none.
-        Refused: The selector is none, or the log has no such place.
+        SempError: INVALID_PARAMETER, the request has ids as well, or neither the expected count nor ``preview``.
+        amqp_ext.replay_start.ReplayStartError: The start, or the end, is not valid.
+        Refused: The selector is not valid, or the log has no such place.
     """
     assert body.selector is not None
     if body.msgId is not None or body.replicationGroupMsgId is not None:

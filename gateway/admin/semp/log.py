@@ -1,7 +1,8 @@
 """The replay log of a Message VPN: its settings and topic filter, its state, its replay points, how large it must be,
 when its messages arrived, and trimming.
 
-Settings that are changed here stay, as those of a Message VPN do that the configuration file does not name.
+Settings that are changed here are kept over restarts, unless the configuration file names them (see
+``gateway.config.changes``).
 """
 
 from typing import Annotated, Any, Final, NamedTuple
@@ -47,7 +48,7 @@ _ACTION = Tree("action")
 class LogBody(Body):
     """What can change of the log while it runs."""
 
-    # The aliases are the settings' names.
+    # An alias is the name of the setting.
     ingressEnabled: bool | None = Field(None, serialization_alias="replay_log.write")
     """Whether messages are logged."""
     egressEnabled: bool | None = Field(None, serialization_alias="replay_log.read")
@@ -81,7 +82,7 @@ class _Retention(TypedDict):
 
 
 class _Seen(NamedTuple):
-    """The log, and when its oldest and its newest message arrived."""
+    """The log, its archive, and when its oldest and its newest message arrived."""
 
     broker: Broker
     archived: ArchivedRun | None
@@ -198,7 +199,7 @@ async def _state(administration: Administration) -> dict[str, Any]:
 
 
 def _retention(broker: Broker) -> list[_Retention]:
-    """Each rule, and what the log has of its topics; None while that is counted, after a start."""
+    """Each rule of retention, with what the log holds of its topics: None after a start, until that is counted."""
     log, retention = broker.log, broker.retention
     found: list[_Retention] = []
     for kept in retention.rules:
@@ -309,7 +310,7 @@ class _PlannedRetention(TypedDict):
 
 
 class _Planned(NamedTuple):
-    """What follows for the log of a Message VPN from how it grows."""
+    """The plan for the log of a Message VPN, made from the rate at which it grows."""
 
     vpn: MessageVpn
     now_ms: int
@@ -318,7 +319,7 @@ class _Planned(NamedTuple):
     plan: LogPlan
 
     def at(self, in_ms: int | None) -> int | None:
-        """A time from now on, since the epoch."""
+        """The time ``in_ms`` from now, in milliseconds since the epoch."""
         return None if in_ms is None else self.now_ms + in_ms
 
 
@@ -364,7 +365,7 @@ async def plan(
 
 
 def _planned_retention(vpn: MessageVpn) -> list[_PlannedRetention]:
-    """What each rule holds and will hold; none while that is counted, after a start."""
+    """What each rule of retention holds and will hold; empty after a start, until that is counted."""
     return [
         {
             "topics": list(kept.rule.topics),
@@ -391,7 +392,7 @@ def _rate(rate: Rate) -> _Rate:
 # --- when its messages arrived ------------------------------------------------------------------------------------
 
 MOST_BUCKETS: Final = 1_000
-"""Of a histogram: more than a screen has columns for."""
+"""Buckets of a histogram: more than a screen has columns for."""
 
 _LATEST_MS: Final = 2**53
 
@@ -463,7 +464,7 @@ async def histogram(
 # --- trimming -----------------------------------------------------------------------------------------------------
 
 Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]
-"""Since the epoch."""
+"""Seconds since the epoch."""
 
 
 class Trim(Body):
@@ -478,8 +479,8 @@ class Trim(Body):
         """The start before which the log is trimmed.
 
         Raises:
-            SempError: INVALID_PARAMETER, there is none, or there are two.
-            amqp_ext.replay_start.ReplayStartError: The text is no start.
+            SempError: INVALID_PARAMETER, there is no start, or there are two.
+            amqp_ext.replay_start.ReplayStartError: The text is not a replay start.
         """
         if (self.olderThanTime is None) is (self.before is None):
             raise SempError("INVALID_PARAMETER", "Give one of olderThanTime and before.")

@@ -1,8 +1,8 @@
 """
-Messages of the replay log and of endpoints: lists of them, one with all its sections, its bytes as a file, and those of
-the log as they come, as Server-Sent Events.
+Messages of the replay log and of endpoints: in lists, one with all its sections, its bytes as a file; and the live
+messages of the log, as Server-Sent Events.
 
-What is on an endpoint is looked at and stays there.
+Looking at the messages of an endpoint does not consume them.
 """
 
 import json
@@ -57,14 +57,14 @@ from store.ports import MAX_ID
 # --- in a list ----------------------------------------------------------------------------------------------------
 
 MOST_LISTED_PATTERNS: Final = 100
-"""Topic patterns of a list of messages: each topic is held against all of them."""
+"""Topic patterns in a request for a list: each message's topic is matched against all of them."""
 
 
 KNOWN: Final = 1_024
-"""Topics, and what stands in front of messages, whose texts are remembered; beyond, it starts over."""
+"""Topics, and sections in front of bare messages, whose JSON texts are cached; a full cache is emptied."""
 
 KNOWN_BYTES: Final = 256
-"""Bytes in front of a message that are remembered."""
+"""Bytes in front of a bare message that are cached, at most."""
 
 _NOTHING_SAID: Final = '"contentType":null,"correlationId":null'
 
@@ -75,7 +75,7 @@ _dumps: Final[Callable[[str | None], str]] = json.JSONEncoder(ensure_ascii=False
 
 
 class ListedMessage(TypedDict):
-    """What a list says of a message; nothing of it is read from the body."""
+    """The attributes of a message in a list; none is read from the body."""
 
     msgId: int
     replicationGroupMsgId: str
@@ -110,11 +110,11 @@ def listed_message(message: LoggedMessage, generation: int) -> ListedMessage:
 
 class ListedRows:
     """
-    The JSON of messages in a list, many at a time (``gateway.admin.v1.log.Texts``): what ``listed_message``
-    says of each, without making an object of it.
+    The JSON of messages in a list, many at a time (``gateway.admin.v1.log.Texts``): the same as ``listed_message``, but
+    without an object for each message.
 
     Args:
-        generation: The log's.
+        generation: The generation of the log.
     """
 
     def __init__(self, generation: int) -> None:
@@ -123,7 +123,7 @@ class ListedRows:
         self._fronts: dict[bytes, tuple[int, str]] = {b"": (DEFAULT_PRIORITY, "false")}
 
     def texts(self, rows: Sequence[Row], end_id: int | None) -> list[str]:
-        """The JSON text of each."""
+        """The JSON text of each message."""
         found = list[str]()
         topics, fronts, replay_id = self._topics, self._fronts, self._replay_id
         high, high_text = -1, ""
@@ -154,7 +154,7 @@ class ListedRows:
 
 
 def _front(content: bytes, bare: int) -> tuple[int, str]:
-    """What is said in front of the bare message: the priority, and whether the content was erased."""
+    """What the sections in front of the bare message say: the priority, and whether the content was erased."""
     return priority_of(content), "true" if is_erased(content, bare) else "false"
 
 
@@ -167,11 +167,11 @@ def _remember(known: dict[K, V], key: K, value: V) -> V:
 
 def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
     """
-    Which messages are asked for.
+    The messages that are asked for: those with one of these topics that pass the selector.
 
     Raises:
-        amqp_ext.topics.TopicSyntaxError: A pattern is none.
-        SempError: INVALID_PARAMETER, the selector is none.
+        amqp_ext.topics.TopicSyntaxError: A pattern is not valid.
+        SempError: INVALID_PARAMETER, the selector is not valid.
     """
     matches = TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True).matches
     if not selector:
@@ -183,7 +183,7 @@ def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
 
 
 def place_of(cursor: str | None) -> tuple[int, int] | None:
-    """The position, and the bound beside it, of a cursor."""
+    """The position and the bound in a paging cursor; None for a text of another form."""
     found = None if cursor is None else re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", cursor)
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -206,11 +206,11 @@ _HEADERS: Final = {
 
 class Download(Response):
     """
-    A file of bytes.
+    An answer that a browser saves as a file.
 
     Args:
-        user: Who asks; empty where no users are configured.
-        name: Of the file; plain letters.
+        user: The user who asks; empty where no users are configured.
+        name: The file's name; plain letters.
     """
 
     def __init__(self, request: Request, user: str, vpn: str, content: bytes, name: str) -> None:
@@ -257,7 +257,7 @@ class _Sections(InVpn):
 WHOLE_MESSAGE: Final = resource("WholeMsg", ListedMessage, _Sections)
 
 MessageId = Annotated[int, Path(ge=1, lt=MAX_OFFSET, description="Its offset in the log.")]
-"""A message, in a path."""
+"""The id of a message, in a path."""
 
 _User = Annotated[Administrator, Depends(administrator_of)]
 
@@ -302,7 +302,7 @@ class _Wanted:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Topics; all, if none are named."""
+        """Topic patterns; all topics, if none are named."""
         return (*(self.subscribe or ()), *([self.topic] if self.topic is not None else ())) or (">",)
 
     async def place(self, request: Request, vpn: MessageVpn) -> tuple[int, int]:
@@ -310,8 +310,8 @@ class _Wanted:
         Where the list begins, and the bound at its other end.
 
         Raises:
-            SempError: INVALID_PARAMETER, ids are named and a start or an end as well.
-            amqp_ext.replay_start.ReplayStartError: The start, or the end, is none.
+            SempError: INVALID_PARAMETER, the request has ids, and a start or an end as well.
+            amqp_ext.replay_start.ReplayStartError: The start, or the end, is not valid.
             Refused: The log has no such place.
         """
         if self.firstMsgId is not None or self.lastMsgId is not None:
@@ -341,7 +341,7 @@ async def messages(
     position, bound = place_of(paging.after) or await asked.place(request, running)
     listing = running.log.listing
     read = listing.oldest_first if asked.order is Order.OLDEST else listing.newest_first
-    # A rare topic may be far away.
+    # The next message of a rare topic may be far away.
     found = await while_waiting(request, read(chosen, position, bound, paging.count))
     generation = running.broker.log.generation
     page = [paging.shown(listed_message(message, generation)) for message in found.messages]
@@ -380,9 +380,11 @@ async def _whole(administration: Administration, row: Row) -> dict[str, Any]:
 
 async def _logged(request: Request, administration: Administration, message_id: int) -> Row:
     """
+    The row of a message of the log.
+
     Raises:
         SempError: NOT_FOUND, the log does not have it.
-        gateway.core.errors.Refused: REPLAY_DISABLED, it cannot be read.
+        gateway.core.errors.Refused: REPLAY_DISABLED, the log cannot be read.
     """
     listing, broker = administration.vpn.log.listing, administration.vpn.broker
     broker.policy.check_reads("there is nothing to read")
@@ -446,7 +448,7 @@ ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, deliveryCount=i
 
 
 class _Delayed(NamedTuple):
-    """A message that waits for its time, of a log of this generation."""
+    """A delayed message, and the generation of its log."""
 
     message: DelayedMessage
     generation: int

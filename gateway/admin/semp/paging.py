@@ -1,13 +1,14 @@
 """
-Lists: the page that was asked for, of what meets the conditions, with the attributes that are named; and how quickly
-lists are made beside live traffic.
+Lists: which page of a list is shown, which objects, and which of their attributes; and the pace at which lists are made
+next to live traffic.
 
-``count`` and ``cursor`` page; ``where=queueName==a*,spooledMsgCount>10`` filters, all of it together; ``select=a,b``
-names the attributes to be shown, ``select=-a`` those not to be. Source: Solace documentation, "SEMP v2 Features".
+``count`` and ``cursor`` choose the page; ``where=queueName==a*,spooledMsgCount>10`` has conditions, all of which must
+hold; ``select=a,b`` names the attributes to be shown, ``select=-a`` those to be left out. Source: Solace documentation,
+"SEMP v2 Features".
 
-A page of a hundred queues takes the loop a millisecond or two, and a client that lists ten thousand asks for one after
-the other. After each page the gateway is left to others for a multiple of the time that it took; where nothing is
-live, nobody waits, and a pause that was begun ends once live traffic has. There is one pace for all clients together.
+A page of a hundred queues takes the loop a millisecond or two, and a client that lists ten thousand queues asks for one
+page after the other. So after each page, lists pause for a multiple of the time that the page took. Without live
+traffic nobody waits, and a pause ends early when live traffic does. All clients together have one pace.
 """
 
 from __future__ import annotations
@@ -28,22 +29,24 @@ from fastapi import Depends, Query, Request
 from gateway.admin.semp.envelope import ListAnswer, SempError, list_answer
 
 PAUSE: Final = 4
-"""How many times as long as a page took: lists have a fifth of the loop, and publishers keep more than half of their
-rate."""
+"""A pause as a multiple of the time that the page took: lists have a fifth of the loop, and publishers keep more than
+half of their rate."""
 
 LONGEST_TURN_S: Final = 0.05
-"""Seconds; what took longer was interrupted, and nobody has to wait for that."""
+"""Most seconds of a page that count for its pause: a page that took longer was interrupted by others."""
 
 WINDOW_S: Final = 0.02
-"""Seconds without anything published or settled: live traffic has ended."""
+"""Seconds without a message published or settled after which live traffic counts as ended."""
 
 
 class ListingPace:
     """
+    The pace of all lists.
+
     Args:
-        activity: Rises with what is published and settled (``gateway.vpn.runtime.Counters.activity``).
+        activity: Rises with each message published or settled (``gateway.vpn.runtime.Counters.activity``).
         seconds: A clock that only goes forward.
-        sleep: Returns after so many seconds.
+        sleep: Returns after this many seconds.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class ListingPace:
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[None]:
-        """One page is made in the block; then it is waited for others."""
+        """The block makes one page; after it, pause for others."""
         began = self._seconds()
         yield
         now = self._seconds()
@@ -75,7 +78,7 @@ class ListingPace:
                 return
 
     def _is_live(self) -> bool:
-        """Whether anything was published or settled since this was asked last."""
+        """Whether any message was published or settled since the last call."""
         before, self._seen = self._seen, self._activity()
         return self._seen != before
 
@@ -93,7 +96,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Paging:
-    """What of a list was asked for.
+    """The part of a list that a request asks for.
 
     Raises:
         SempError: INVALID_PARAMETER, the query cannot be read.
@@ -114,7 +117,7 @@ class Paging:
         self.where = [_condition(text) for text in where.split(",")] if where else []
 
     def shown(self, thing: Mapping[str, Any]) -> dict[str, Any]:
-        """The attributes asked for."""
+        """The attributes of an object that ``select`` asks for."""
         if not self.select:
             return dict(thing)
         names = self.select.split(",")
@@ -126,16 +129,16 @@ class Paging:
         return {name: thing[name] for name in names}
 
     def refuse_where(self, sentence: str) -> None:
-        """The list is not chosen from by conditions.
+        """Refuse conditions, for a list that does not support them.
 
         Raises:
-            SempError: INVALID_PARAMETER, there are some.
+            SempError: INVALID_PARAMETER, the request has conditions.
         """
         if self.where:
             raise SempError("INVALID_PARAMETER", sentence)
 
     def matches(self, thing: Mapping[str, Any]) -> bool:
-        """Whether it meets the conditions."""
+        """Whether an object meets the conditions."""
         for name, operator, text in self.where:
             _check_attribute("where", name, thing)
             if not _holds(thing[name], operator, text):
@@ -146,10 +149,10 @@ class Paging:
         self, keys: Collection[str], show: Callable[[str], Mapping[str, Any] | None]
     ) -> ListAnswer:
         """
-        A page of the things with these keys, in the order of the keys.
+        A page of the objects with these keys, in the order of the keys.
 
         Args:
-            show: A thing's attributes; None when it is gone meanwhile.
+            show: Returns an object's attributes; None when the object is gone meanwhile.
         """
         ordered = sorted(keys)
         found: list[dict[str, Any]] = []
@@ -159,7 +162,7 @@ class Paging:
             if index % TURN == TURN - 1:
                 await asyncio.sleep(0)
             is_full = len(found) == self.count
-            # Of one more than is shown it is enough to know that it would be.
+            # Of the object after a full page only its existence matters.
             thing = show(ordered[index]) if self.where or not is_full else {}
             if thing is None or not self.matches(thing):
                 continue
@@ -172,7 +175,7 @@ class Paging:
     async def listed(
         self, page: Sequence[Mapping[str, Any]], cursor: str | None, total: int | None = None
     ) -> ListAnswer:
-        """The answer with a page that was made already; see ``list_answer``."""
+        """The answer with a page that is made already; see ``list_answer``."""
         return await list_answer(self._request, page, cursor, total)
 
 
@@ -180,7 +183,7 @@ Pages = Annotated[Paging, Depends(Paging)]
 
 
 def encoded(key: str) -> str:
-    """The cursor at a key."""
+    """The cursor of a page that begins at a key."""
     return base64.urlsafe_b64encode(key.encode()).decode()
 
 
@@ -222,6 +225,6 @@ def _holds(value: Any, operator: str, text: str) -> bool:
     if value is None or (isinstance(value, Sequence) and not isinstance(value, str)):
         return operator == "!="
     if operator in ("==", "!="):
-        # `[` is a character like others here.
+        # Only `*` is a wildcard here.
         return fnmatchcase(value, text.replace("[", "[[]").replace("?", "[?]")) is (operator == "==")
     return _COMPARE[operator](value, text)

@@ -1,5 +1,5 @@
-"""Replays: those on record; replays to an endpoint, which an administrator previews, starts and cancels; and jobs,
-which publish a part of the log to an address or send dead letters back.
+"""Replays: their records; endpoint replays, which an administrator previews, starts and cancels; and jobs, which
+publish a part of the log to an address or send dead letters back.
 """
 
 from collections.abc import Awaitable, Callable
@@ -49,7 +49,7 @@ _State: TypeAlias = Literal[
 
 
 class _Listed(NamedTuple):
-    """A replay on record, with what is known of it while it runs."""
+    """The record of a replay, with its progress while it runs."""
 
     record: ReplayRecord
     vpn: str
@@ -137,8 +137,8 @@ class StartReplay(Body):
         """The start.
 
         Raises:
-            SempError: INVALID_PARAMETER, there are several, or one is no replay id.
-            amqp_ext.replay_start.ReplayStartError: The text is no start.
+            SempError: INVALID_PARAMETER, there are several starts, or ``afterMsg`` is not a replay id.
+            amqp_ext.replay_start.ReplayStartError: The text is not a replay start.
         """
         return replace(self._start(), missing=Missing(self.missing))
 
@@ -324,7 +324,7 @@ DEAD_GROUP: Final = resource(
 )
 
 _Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
-"""What is done with a job, by the administrator of this name."""
+"""A command to a job, by the administrator of this name."""
 
 
 @_ACTION.put("/replayLogs/{log}/startCopy", rights.COPIED, BEGUN)
@@ -349,7 +349,7 @@ async def start_copy(
         body.speed,
         remote=body.replayTarget,
     )
-    # A start that is searched for may be far away.
+    # The search for a start may take long.
     record = await while_waiting(request, administration.vpn.jobs.copy(wanted, place))
     return {"replayName": record.name, "firstMsgId": record.position, "lastMsgId": record.end - 1}
 

@@ -1,7 +1,7 @@
-"""How a request finds what it is about: the gateway, a Message VPN, its replay log, an endpoint.
+"""How a request finds its object: the gateway, a Message VPN, its replay log, an endpoint.
 
-Names in a path are percent-encoded, a ``/`` in them as ``%2F``. What takes long, such as a search of the log, ends when
-the client that asked has left (``while_waiting``).
+Names in a path are percent-encoded, a ``/`` in them as ``%2F``. Long work, such as a search of the log, is cancelled
+when its client leaves (``while_waiting``).
 """
 
 import asyncio
@@ -31,14 +31,14 @@ LOG_NAME: Final = "default"
 MAX_ID: Final = 2**63 - 1
 
 LEFT: Final = 499
-"""What nginx writes into its log for a client that closed its request."""
+"""Status for a client that closed its request before the answer, as in nginx' log."""
 
 Name = Annotated[str, Path(), AfterValidator(unquote)]
 """A name in a path."""
 
 
 class Resources:
-    """The gateway as the requests find it; one for the life of the server."""
+    """The gateway, as requests find it; one object for the life of the server."""
 
     def __init__(self, gateway: AdministeredGateway) -> None:
         self.gateway = gateway
@@ -51,12 +51,12 @@ class Resources:
         """Message VPNs that wait for other gateways."""
         found = self.gateway.vpns.waiting
         for name in found:
-            # It would hold what was deposed.
+            # The entry would keep a deposed Message VPN in memory.
             self._by_name.pop(name, None)
         return found
 
     def administration(self, name: str) -> Administration:
-        """Of the Message VPN of this name.
+        """The administration of the Message VPN of this name.
 
         Raises:
             SempError: NOT_FOUND, there is none; FAIL, it waits for another gateway.
@@ -113,7 +113,7 @@ async def _administered(request: Request, vpn: Name) -> Administration:
 
 
 OfVpn = Annotated[Administration, Depends(_administered)]
-"""Of the Message VPN that a request is about."""
+"""The administration of the Message VPN that a request is about."""
 
 
 async def _log_administered(administration: OfVpn, log: Name) -> Administration:
@@ -122,11 +122,11 @@ async def _log_administered(administration: OfVpn, log: Name) -> Administration:
 
 
 OfLog = Annotated[Administration, Depends(_log_administered)]
-"""Of the Message VPN whose replay log a request is about."""
+"""The administration of the Message VPN whose replay log a request is about."""
 
 
 def check_log(name: str) -> None:
-    """That a replay log of this name is there.
+    """Check that this is the name of a replay log.
 
     Raises:
         SempError: NOT_FOUND, it is not.
@@ -142,7 +142,7 @@ def range_of(start: str, until: str | None) -> ReplayStart:
     """The part of the log between two places.
 
     Raises:
-        amqp_ext.replay_start.ReplayStartError: The start, or the end, is none.
+        amqp_ext.replay_start.ReplayStartError: The start, or the end, is not valid.
     """
     found = from_options({"replay-start": start} | ({} if until is None else {"until": until}))
     assert found is not None
@@ -150,10 +150,10 @@ def range_of(start: str, until: str | None) -> ReplayStart:
 
 
 def replay_id(attribute: str, text: str) -> ReplayId:
-    """The replay id that an attribute is.
+    """Parse the replay id in an attribute.
 
     Raises:
-        SempError: INVALID_PARAMETER, it is none.
+        SempError: INVALID_PARAMETER, it is not a replay id.
     """
     try:
         return parse_replay_id(text)
@@ -165,8 +165,8 @@ def logged_id(administration: Administration, text: str) -> int:
     """The id of the message of the log that a ``replicationGroupMsgId`` names.
 
     Raises:
-        SempError: INVALID_PARAMETER, it is none.
-        Refused: LOG_MODIFIED, it is of another log.
+        SempError: INVALID_PARAMETER, the text is not a replay id.
+        Refused: LOG_MODIFIED, it is of another generation of the log.
     """
     named = replay_id("replicationGroupMsgId", text)
     if named.generation != administration.vpn.broker.log.generation:
@@ -176,10 +176,10 @@ def logged_id(administration: Administration, text: str) -> int:
 
 async def while_waiting(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """
-    Do ``work``, and cancel it when the client leaves. For requests without a body, or whose body was read.
+    Await ``work``, and cancel it when the client leaves. For requests without a body, or whose body was read.
 
     Raises:
-        HTTPException: The client left, and nobody is there to read this; it keeps the server's log quiet.
+        HTTPException: The client left. Nobody reads this answer; it only keeps an error out of the server's log.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))

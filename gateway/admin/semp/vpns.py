@@ -1,4 +1,4 @@
-"""Message VPNs: made, changed, deleted, and what goes on in each; the gateway's configuration, shown and read again."""
+"""Message VPNs: create, change and delete them, show their state; show the gateway's configuration, and reload it."""
 
 import asyncio
 from functools import partial
@@ -24,7 +24,7 @@ from gateway.vpn.upkeep.trends import Sampler
 class VpnBody(Body):
     """What can change of a Message VPN while it runs."""
 
-    # The aliases are the settings' names.
+    # An alias is the name of the setting.
     enabled: bool | None = None
     """Off disconnects its clients, and lets none in."""
     createQueuesEnabled: bool | None = Field(None, serialization_alias="create_queues")
@@ -39,7 +39,7 @@ class NewVpn(VpnBody):
 
 
 class _Active(NamedTuple):
-    """A Message VPN that serves, and what the gateway knows of it."""
+    """An active Message VPN, and what the gateway knows of it."""
 
     vpn: MessageVpn
     clients: int
@@ -97,7 +97,7 @@ _ALARM: Final = Shown[Alarm](
 
 
 class Sampled(InVpn):
-    """What every series of the last hour has."""
+    """The attributes of every series over the last hour."""
 
     intervalMs: int
     untilTimeMs: int
@@ -107,7 +107,7 @@ _RATES: Final = ("publishedMsgs", "publishedBytes", "settledMsgs", "refusals")
 
 
 def sampled(vpn: str, sampler: Sampler, **counts: list[int]) -> dict[str, Any]:
-    """What was counted in each interval of a while that ends now."""
+    """The series of a Message VPN over the last hour, a count for each interval."""
     return {
         "msgVpnName": vpn,
         "intervalMs": sampler.interval_ms,
@@ -189,7 +189,7 @@ async def reload(request: Request) -> Attributes:
 async def configuration(request: Request) -> Attributes:
     """All settings in force, with what administrators changed; secrets are left out."""
     settings = resources_of(request).gateway.vpns.settings
-    # There may be thousands of queues in it.
+    # On a thread: the configuration may have thousands of queues.
     toml = await asyncio.get_running_loop().run_in_executor(None, partial(effective_toml, settings))
     return {"toml": toml}
 
@@ -262,7 +262,7 @@ def _state(resources: Resources, name: str) -> dict[str, Any]:
 
 
 def _waiting(vpn: WaitingVpn, wire_loops: str) -> dict[str, Any]:
-    """What there is to be said of one that another gateway has; the counts are that one's."""
+    """The state of a Message VPN that waits for its store; its counts are zero here, as another gateway has them."""
     return dict.fromkeys(_STATE.types, 0) | {
         "msgVpnName": vpn.name,
         "enabled": vpn.settings.enabled,

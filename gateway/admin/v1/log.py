@@ -1,13 +1,13 @@
 """
-``GET /v1/log``: history and what comes after it, for programs without AMQP, at the pace at which a client takes it.
+``GET /v1/log``: history, then live messages, for programs without AMQP, as fast as the client reads.
 
-There are three forms: JSON lines, Server-Sent Events, and events of many messages each (for the console). In all, a
-message is one JSON text on one line. An event's ``id`` is the message's offset, and the ``Last-Event-ID`` that a
-browser sends when it connects again. Events without data move it, and are shown to nobody: so a browser that has seen
-no message yet misses none, and for one that waits for rare ones the log need not be looked through again.
+There are three forms: JSON lines, Server-Sent Events, and events of many messages each (for the console). In each form
+a message is one JSON text on one line. An event's ``id`` is the message's offset; a browser that reconnects sends the
+last one as ``Last-Event-ID``. An event without data advances it, and no script sees that event. So a browser that has
+received no message yet misses none, and where messages are rare the log need not be searched again.
 
-What is made and not written yet is bounded in bytes, and the time that making it takes of the loop in seconds; a client
-that does not read stops its reader, and is closed by its connection if that lasts.
+Bytes that are encoded and not written yet are bounded, and so are the seconds of the loop that encoding takes. A client
+that does not read halts its feed; if that lasts, its connection is cut (``gateway.admin.http.READ_S``).
 
 Source: HTML Standard, section 9.2 (Server-sent events).
 """
@@ -55,54 +55,54 @@ log = structlog.get_logger()
 # --- forms --------------------------------------------------------------------------------------------------------
 
 RETRY_MS: Final = 1_000
-"""Milliseconds after which a browser connects again."""
+"""Milliseconds after which a browser reconnects."""
 
 
 ANY: Final = 1 << 62
-"""Messages: no bound."""
+"""Any number of messages."""
 
 MOST_LISTED: Final = 600
-"""Messages in an event of many: with the pause between them 6,000 a second, more than anybody reads."""
+"""Messages in an event of many, at most: with the pause between events 6,000 a second, more than anybody reads."""
 
 LISTED_PAUSE_S: Final = 0.1
 """Seconds from one event of many to the next: a table that changes more often is no easier to follow, and each event
-costs the publishers beside it."""
+takes time from the publishers."""
 
 
 class LogForm(ABC):
-    """A form of messages."""
+    """How messages are written."""
 
     content_type: str
     most_messages = ANY
-    """That are written at once."""
+    """Messages of one write, at most."""
     pause_s = 0.0
-    """Seconds from one writing to the next, at least."""
+    """Seconds from one write to the next, at least."""
     gives_way = False
-    """Where live traffic leaves it behind, it waits for that as history does."""
+    """For people: a feed that falls behind live traffic yields to it, as a reader of history does."""
 
     @abstractmethod
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
-        """Messages with their JSON texts."""
+        """Encode messages, of which ``texts`` are the JSON texts."""
 
     def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
-        """All that ``messages`` has made since the last time, up to this message, as it is written."""
+        """The bytes of one write: the pieces that ``messages`` made since the last write, up to this message."""
         return b"".join(pieces)
 
     def head(self, first_id: int) -> bytes:
-        """What comes before all messages, of which the first may be this one."""
+        """Written before all messages; ``first_id`` is the lowest id that they can have."""
         return b""
 
     def nothing(self, next_id: int) -> bytes:
-        """Nothing below an id is to come."""
+        """Written now and then while there are no messages: none below this id is to come."""
         return b""
 
     def end(self, next_id: int) -> bytes:
-        """All that was asked for has been sent."""
+        """Written after all messages that were asked for."""
         return b""
 
     @abstractmethod
     def error(self, problem: dict[str, Any]) -> bytes:
-        """It ends for another reason."""
+        """Written where the answer ends for another reason."""
 
 
 class JsonLines(LogForm):
@@ -111,11 +111,11 @@ class JsonLines(LogForm):
     content_type = "application/x-ndjson"
 
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
-        """A line each; there is none but these, as not every reader of lines takes an empty one."""
+        """A line each. There are no empty lines as a heartbeat: not every reader of lines accepts them."""
         return ("\n".join(texts) + "\n").encode()
 
     def error(self, problem: dict[str, Any]) -> bytes:
-        """A line that is no message."""
+        """A line with the error, in place of a message."""
         return json.dumps({"error": problem}).encode() + b"\n"
 
 
@@ -125,7 +125,7 @@ class ServerSentEvents(LogForm):
     content_type = "text/event-stream"
 
     def head(self, first_id: int) -> bytes:
-        """From where on messages come, should the connection break before the first."""
+        """An id to resume from, in case the connection breaks before the first message."""
         return b"retry: %d\nid: %d\n\n" % (RETRY_MS, max(first_id - 1, 0))
 
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
@@ -135,7 +135,7 @@ class ServerSentEvents(LogForm):
         ).encode()
 
     def nothing(self, next_id: int) -> bytes:
-        """A comment, so that whatever lies between sees that the connection lives."""
+        """A comment, which shows proxies that the connection is alive, and an id to resume from."""
         return b":\nid: %d\n\n" % max(next_id - 1, 0)
 
     def end(self, next_id: int) -> bytes:
@@ -148,7 +148,7 @@ class ServerSentEvents(LogForm):
 
 
 class ListedEvents(ServerSentEvents):
-    """An event for all messages that have come since the last one, a JSON array: for a page that shows them."""
+    """One event for all messages since the last event, a JSON array: for a page that lists them."""
 
     most_messages = MOST_LISTED
     pause_s = LISTED_PAUSE_S
@@ -164,35 +164,35 @@ class ListedEvents(ServerSentEvents):
 
 
 Texts: TypeAlias = Callable[[Sequence[Row], int | None], Sequence[str]]
-"""Makes the JSON text of each message; the id is that of the last message before live, if it is among them."""
+"""Makes the JSON text of each row; the id is that of the last message before live, if it is among the rows."""
 
 
 # --- one reader's messages ---------------------------------------------------------------------------------------
 
 PIECE_BYTES: Final = 256 * 1024
-"""Bytes that are made before they are written: large enough that what a write costs does not show."""
+"""Bytes that are encoded before they are written: enough to make the cost of a write negligible."""
 
 MOST_ROWS: Final = 256
-"""Messages that are made at once, where they are quick."""
+"""Messages that are encoded in one go, where that is quick."""
 
 TURN_S: Final = 0.005
-"""Seconds of the loop that making messages takes before others have their turn."""
+"""Seconds for which encoding may occupy the loop before it yields."""
 
 STOP_S: Final = 1.0
-"""Seconds that a client has to take what was written, once it is to end."""
+"""Seconds that a client has to read what was written, once it was stopped."""
 
 HEARTBEAT_S: Final = 15.0
-"""Seconds without a message after which the client is shown that the connection lives."""
+"""Seconds without a message after which the client gets a sign that the connection is alive."""
 
 
 class LogStream:
     """
-    One reader's messages on their way (``gateway.vpn.clients.ConsumerLink``).
+    Writes the messages of one feed to one client (``gateway.vpn.clients.ConsumerLink``).
 
     Args:
-        limit: Messages after which it ends; None for as many as there are.
+        limit: Messages after which it ends; None for no limit.
         abort: Cuts the connection.
-        lease: Without it nothing may be delivered just now; None where nobody can take the store over.
+        lease: Messages may be delivered only while it is held; None where no other gateway can take the store over.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class LogStream:
         self.client = client
         self.account = client.account
         self.sent = 0
-        """Messages."""
+        """Messages so far."""
         self._form = form
         self._texts = texts
         self._left = limit
@@ -234,7 +234,7 @@ class LogStream:
     # --- what the feed calls ------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many messages it can take right now."""
+        """How many messages ``send`` takes right now."""
         free = PIECE_BYTES - self._size
         if free <= 0 or self._spent >= TURN_S or self._over.is_set():
             return 0
@@ -246,7 +246,7 @@ class LogStream:
         return room if self._left is None else min(room, self._left)
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
-        """Make these ready to be written, at most ``room``."""
+        """Encode these messages, at most ``room``, for the next write."""
         began = self._seconds()
         with self._at_once:
             piece = self._form.messages(rows, self._texts(rows, end_id))
@@ -272,22 +272,22 @@ class LogStream:
         self._news.set()
 
     def nothing_to_send(self) -> None:
-        """It has all there is."""
+        """The client has every message there is."""
 
     def finish(self) -> None:
-        """All that was asked for was sent."""
+        """End: every message that was asked for was sent."""
         self._news.set()
         self._over.set()
 
     def refuse(self, refused: Refused) -> None:
-        """It cannot go on."""
+        """End with an error."""
         self._refused = self._refused or refused
         self.finish()
 
-    # --- on its way -------------------------------------------------------------------------------------------------
+    # --- writing --------------------------------------------------------------------------------------------------
 
     async def run(self, feed: LogFeed, resolved: Resolved, receive: Receive, send: Send) -> None:
-        """Answer with what the feed has, from where it begins until that ends or the client leaves."""
+        """Write the body of the answer, until the feed ends or the client leaves."""
         leaving = asyncio.ensure_future(self._watch(receive))
         self.client.when_stopped(self._stopped)
         try:
@@ -308,7 +308,7 @@ class LogStream:
                 await _write(send, piece)
                 self._unsent = len(piece)
                 del piece
-                # Written, or the socket's buffer has it: the loop's next turn is for others.
+                # The piece is written, or in the socket's buffer. Others have the next turn of the loop.
                 await asyncio.sleep(0)
                 self._size, self._spent = 0, 0.0
                 self.account.holds(Kind.UNSETTLED, self._unsent)
@@ -329,11 +329,11 @@ class LogStream:
     def _end(self, feed: LogFeed, last_id: int | None) -> bytes:
         if self._refused is not None:
             return self._form.error(problem_of(self._refused))
-        # A reader with an end has looked behind it.
+        # A feed with an end has looked at ids after that end.
         return self._form.end(feed.position if last_id is None else min(feed.position, last_id + 1))
 
     async def _wait(self, feed: LogFeed, send: Send) -> None:
-        """For messages; now and then the client is shown that there are none."""
+        """Wait for messages; while there are none, give the client a sign of life now and then."""
         self._news.clear()
         try:
             async with asyncio.timeout(HEARTBEAT_S):
@@ -343,7 +343,7 @@ class LogStream:
                 await _write(send, self._form.nothing(feed.position))
 
     async def _rest(self) -> None:
-        """What comes meanwhile is written together."""
+        """Pause, so that the messages that arrive meanwhile are written together."""
         if self._form.pause_s:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._form.pause_s):
@@ -354,7 +354,7 @@ class LogStream:
         lease.wait(self._news.set)
         await self._news.wait()
         if self._refused is not None:
-            # What was not written is not to be, as another gateway may have the store.
+            # Discard what was not written: another gateway may have the store.
             self._pieces.clear()
             self._size = self._messages = 0
 
@@ -389,14 +389,15 @@ LAST_EVENT_ID: Final = (
 @dataclass(frozen=True, slots=True)
 class Reading:
     """
-    What of the log is read.
+    Which messages of the log are read.
 
     Attributes:
-        start: Where to begin, and to end.
-        patterns: Topics.
-        limit: Messages at most; None for as many as there are.
-        mark: What is on history; None where it has no name.
-        resumes: The client has had all before ``start``; where there is no more, it is told not to come again.
+        start: Where to begin, and where to end.
+        patterns: Topic patterns.
+        limit: Messages at most; None for no limit.
+        mark: The mark on history; None for a replay without a name.
+        resumes: The client reconnects, and has everything before ``start``. Where nothing more is to come, the answer
+            is 204, which tells it not to reconnect.
     """
 
     start: ReplayStart
@@ -409,10 +410,10 @@ class Reading:
 
 class LogAnswer(Response):
     """
-    What was asked for, read and checked.
+    The answer to a request whose query is parsed: it resolves the start, then streams the messages.
 
     Args:
-        texts: Makes of each message what the form shows.
+        texts: Makes the JSON text of each message.
     """
 
     def __init__(
@@ -481,12 +482,12 @@ def start_of(
     The start that is asked for; without one, JSON lines begin at the beginning, and events live.
 
     Args:
-        last_event_id: Of the last event that came, where the client comes again.
-        name: What the replay is called.
+        last_event_id: The id of the last event that the client received, where it reconnects.
+        name: The name of the replay.
 
     Raises:
-        ReplayStartError: It is none.
-        SempError: INVALID_PARAMETER, nor is the last event's id.
+        ReplayStartError: The start is not valid.
+        SempError: INVALID_PARAMETER, the last event's id is not an offset.
     """
     if last_event_id is not None:
         if not _OFFSET.fullmatch(last_event_id) or int(last_event_id) >= MAX_OFFSET:
@@ -539,7 +540,7 @@ _ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"])
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The query of a request, but for its topics."""
+    """The query of a request, without its topics."""
 
     start: Annotated[str | None, Query(alias="from", description=_FROM, max_length=5_000)] = None
     until: Annotated[str | None, Query(description=_UNTIL, max_length=100)] = None

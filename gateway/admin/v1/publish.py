@@ -1,8 +1,8 @@
 """
-``POST /v1/publish``: messages from programs without AMQP, a JSON text a line, taken as they come and answered for when
-all are durable.
+``POST /v1/publish``: publish messages from programs without AMQP, one JSON text a line.
 
-Only so much is read ahead of what is durable: a slow disk, or a client that sends quickly, does not become memory.
+Lines are published as they arrive; the answer is sent when all messages are durable. At most ``WINDOW_BYTES`` of a
+request are read and not durable yet: neither a slow disk nor a fast client fills the memory.
 """
 
 from __future__ import annotations
@@ -36,34 +36,35 @@ from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.publishing import bare_offset_of
 
 MOST_LINE_BYTES: Final = 1_048_576
-"""Bytes of a line. Reading JSON keeps the loop: 15 ms for so much; what is larger comes by AMQP."""
+"""Longest line, in bytes: parsing this much JSON holds up the loop for 15 ms. Larger messages have to come by AMQP."""
 
 LONG_LINE_BYTES: Final = 16 * 1024
-"""Bytes of a line from which on it is read on a thread."""
+"""Lines of this many bytes or more are parsed on a thread."""
 
 TURN_S: Final = 0.003
-"""Seconds of the loop that reading lines takes before others have their turn."""
+"""Seconds for which parsing lines may occupy the loop before it yields."""
 
 WINDOW_BYTES: Final = 2 * 1_048_576
-"""Bytes of messages that are not durable yet, of one request."""
+"""Messages of one request that are not durable yet, in bytes at most."""
 
 MOST_ERRORS: Final = 100
-"""Lines whose errors are told; the others are counted."""
+"""Lines whose errors the answer lists; further errors are only counted."""
 
 
 class Submission:
     """
-    The messages of one request (``gateway.vpn.clients.PublisherLink``). A delivery is a line's number and its size.
+    The messages of one request, as a ``gateway.vpn.clients.PublisherLink``. A delivery is a pair: the number of the
+    line, and the size of its message.
 
     Args:
-        topic: What they are published to.
+        topic: The topic that the messages are published to.
     """
 
     def __init__(self, client: HttpClient, vpn: MessageVpn, topic: str, limits: Limits) -> None:
         self.accepted_count = 0
         self.refused_count = 0
         self.errors: list[dict[str, Any]] = []
-        """Of lines that were not taken, the first ones."""
+        """Of the first lines that were not taken."""
         self.has_store_failed = False
         self._client = client
         self._vpn = vpn
@@ -75,19 +76,19 @@ class Submission:
         self._pending_bytes = 0
         self._rest = b""
         self._is_skipping = False
-        """The line that is coming is too long."""
+        """The line that is arriving is too long: the rest of it is discarded."""
         self._news = asyncio.Event()
 
-    # --- what became of them --------------------------------------------------------------------------------------
+    # --- outcomes -------------------------------------------------------------------------------------------------
 
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
-        """These are durable."""
+        """These deliveries are durable."""
         self.accepted_count += len(deliveries)
         self._client.sent = self.accepted_count
         self._done(deliveries)
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        """These were not taken; without a reason, as no queue and no log takes them."""
+        """These deliveries were not taken: for the reason given, or because no queue and no log takes their topic."""
         refused = refused or Refused(ErrorCode.NOT_FOUND, "no queue and no log takes messages of this topic")
         for line, _ in deliveries:
             self._refuse(line, refused)
@@ -105,14 +106,14 @@ class Submission:
         if len(self.errors) < MOST_ERRORS:
             self.errors.append({"line": line, **envelope.problem_of(refused)})
 
-    # --- they come --------------------------------------------------------------------------------------------------
+    # --- lines ----------------------------------------------------------------------------------------------------
 
     async def take(self, body: AsyncIterator[bytes]) -> None:
         """
-        Take all lines, and return when what became of each is known.
+        Publish all lines, and return when the outcome of each is known.
 
         Raises:
-            Refused: The client was ended; some may have been taken.
+            Refused: The client was stopped; some lines may have been published.
         """
         self._client.when_stopped(self._news.set)
         async for piece in body:
@@ -130,14 +131,14 @@ class Submission:
             await self._change()
 
     def _append(self, piece: bytes) -> None:
-        """The line that is coming goes on."""
+        """Add a piece to the line that is arriving."""
         if not self._is_skipping:
             self._rest += piece
             if len(self._rest) > MOST_LINE_BYTES:
                 self._is_skipping, self._rest = True, b""
 
     def _whole(self) -> bytes | None:
-        """The line that was coming has come; None where it was too long."""
+        """The line that has arrived; None where it was too long."""
         is_skipping, self._is_skipping = self._is_skipping, False
         return None if is_skipping else self._rest
 
@@ -184,7 +185,7 @@ class Submission:
             raise Refused(ErrorCode.DECODE_ERROR, str(error)) from None
 
     def _checked(self, content: bytes) -> int:
-        """Where a message's bare message begins, where it is one that is taken."""
+        """Check a message against the limits (raises Refused), and return the offset of its bare message."""
         limits = self._limits
         bare = bare_offset_of(content, limits.max_annotations_bytes)
         if len(content) > limits.max_message_bytes:
@@ -210,7 +211,7 @@ class Submission:
         )
 
     async def _room(self) -> None:
-        """Until there is room for more."""
+        """Wait until there is room for more messages."""
         while self._pending_bytes >= WINDOW_BYTES or self._pending >= self._limits.link_credit:
             await self._change()
         for wait_for_room in (self._vpn.committer.wait_for_room, self._client.account.wait_for_room):
@@ -230,7 +231,7 @@ class Submission:
 log = structlog.get_logger()
 
 SILENCE_S: Final = 30.0
-"""Seconds that the rest of a body may be silent."""
+"""Seconds to wait for the next piece of a body."""
 
 
 class LineProblem(envelope.Problem):
@@ -287,10 +288,10 @@ _BODY: Final = {
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
     """
-    The body as it comes.
+    The body, piece by piece.
 
     Raises:
-        HTTPException: 408, it does not go on; 499, the client has left.
+        HTTPException: 408, no piece came for ``SILENCE_S``; 499, the client has left.
     """
     pieces = request.stream()
     while True:
