@@ -1,7 +1,7 @@
 """
-What an administrator may have done to a Message VPN, whichever way it was said.
+The commands of administrators to a Message VPN, for every interface that offers them.
 
-Every command is durable when it returns. Reading looks at the log off the loop, page by page, and lets others go first.
+Every command is durable when it returns. Commands that read the log do so off the loop, page by page, after other work.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gateway.vpn.replay_preview import Preview, check_guard, preview, unlogged_o
 from store.errors import WriteFailed
 
 START_TRIES: Final = 3
-"""How often a start is looked for that was trimmed while it was read what is to stay on the endpoint."""
+"""How often a start is resolved again because it was trimmed while the messages to keep were being searched for."""
 
 
 class Administration:
-    """Commands to one Message VPN. There is one of it for each, as copies wait for each other here."""
+    """Commands to one Message VPN. Each Message VPN has one, as copies wait for each other here."""
 
     def __init__(self, vpn: MessageVpn) -> None:
         self.vpn = vpn
@@ -42,7 +42,7 @@ class Administration:
         The endpoint of this name.
 
         Raises:
-            Refused: NOT_FOUND, there is none of these kinds.
+            Refused: NOT_FOUND, there is no endpoint of this name and of these kinds.
         """
         endpoint = self.vpn.endpoints.by_name.get(name)
         if endpoint is None or endpoint.kind not in kinds:
@@ -53,10 +53,10 @@ class Administration:
         self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
     ) -> Endpoint:
         """
-        Make an endpoint.
+        Create an endpoint.
 
         Raises:
-            Refused: As ``Endpoints.create`` says.
+            Refused: As ``Endpoints.create``.
         """
         endpoint = self.vpn.endpoints.create(name, kind, settings, subscriptions)
         await self.vpn.committer.committed()
@@ -64,11 +64,11 @@ class Administration:
 
     async def change(self, endpoint: Endpoint, settings: EndpointSettings) -> None:
         """
-        Change what an endpoint is like; what lies on it stays.
+        Change an endpoint's settings; its messages stay.
 
         Raises:
-            Refused: PRECONDITION_FAILED, the configuration says what it is like; NOT_ALLOWED, it cannot change live;
-                INVALID_FIELD, its dead messages would come back to it.
+            Refused: PRECONDITION_FAILED, the configuration has its settings; NOT_ALLOWED, a setting cannot change after
+                the creation; INVALID_FIELD, its dead messages would come back to it.
         """
         self._check_ours(endpoint)
         self.vpn.endpoints.change(endpoint, settings)
@@ -77,7 +77,7 @@ class Administration:
 
     async def delete(self, endpoint: Endpoint) -> None:
         """
-        The endpoint is gone with what lies on it; its consumers are told.
+        Delete the endpoint with its messages; its consumers are detached with an error.
 
         Raises:
             Refused: PRECONDITION_FAILED, the configuration would bring it back.
@@ -99,8 +99,8 @@ class Administration:
         Add a topic subscription, or an exception (``!``).
 
         Raises:
-            amqp_ext.topics.TopicSyntaxError: It is none.
-            Refused: ALREADY_EXISTS, it is there; PRECONDITION_FAILED, the configuration decides.
+            amqp_ext.topics.TopicSyntaxError: It is invalid.
+            Refused: ALREADY_EXISTS, the endpoint has it; PRECONDITION_FAILED, the configuration decides.
         """
         self._check_ours(endpoint)
         if subscription in endpoint.subscriptions:
@@ -113,11 +113,11 @@ class Administration:
 
     async def change_topic(self, endpoint: Endpoint, topic: str) -> None:
         """
-        Make this the subscription of a topic endpoint; what came by the old one stays.
+        Make this the subscription of a topic endpoint; messages that came by the old one stay.
 
         Raises:
-            amqp_ext.topics.TopicSyntaxError: It is none.
-            Refused: RESOURCE_LOCKED, somebody consumes from it, who had asked for the old one.
+            amqp_ext.topics.TopicSyntaxError: It is invalid.
+            Refused: RESOURCE_LOCKED, it has a consumer, which had asked for the old one.
         """
         self._check_ours(endpoint)
         if endpoint.flows:
@@ -130,10 +130,10 @@ class Administration:
 
     async def unsubscribe(self, endpoint: Endpoint, subscription: str) -> None:
         """
-        Take a subscription away; what came by it stays.
+        Remove a subscription; messages that came by it stay.
 
         Raises:
-            Refused: NOT_FOUND, there is none such; PRECONDITION_FAILED, the configuration decides.
+            Refused: NOT_FOUND, the endpoint does not have it; PRECONDITION_FAILED, the configuration decides.
         """
         self._check_ours(endpoint)
         if subscription not in endpoint.subscriptions:
@@ -144,10 +144,10 @@ class Administration:
 
     async def purge(self, endpoint: Endpoint) -> int:
         """
-        Drop everything that lies on an endpoint, what consumers have not settled among it; the log keeps it.
+        Drop all messages of an endpoint, including those that are unsettled at consumers; the log keeps them.
 
         Returns:
-            How many messages, or values, that were; of a stream 0, as none lies on it.
+            How many messages, or values, those were; 0 for a stream, which holds none.
 
         Raises:
             Refused: PRECONDITION_FAILED, a replay is under way.
@@ -159,7 +159,7 @@ class Administration:
             return count
         count = vpn.endpoints.purge(endpoint)
         await vpn.committer.committed()
-        # What was on its way is committed with it, and is gone, too: its publishers are told that it was accepted.
+        # What was being committed is committed now, and dropped, too; its publishers are told that it was accepted.
         return count + endpoint.backlog.take_dropped_on_way()
 
     async def copy_message(
@@ -169,11 +169,11 @@ class Administration:
         Put one message of the log on an endpoint, in its place by id.
 
         Args:
-            check: Asked with the message's topic before anything is said of it; what it raises is the end of it.
+            check: Called with the message's topic before the answer tells anything about the message; it may raise.
 
         Raises:
-            Refused: START_MESSAGE_UNAVAILABLE, the log does not hold it; PRECONDITION_FAILED, it lies there already or
-                a replay is under way; RESOURCE_LIMIT, the endpoint is at its quota.
+            Refused: START_MESSAGE_UNAVAILABLE, the log does not hold it; PRECONDITION_FAILED, the endpoint has it
+                already or a replay is under way; RESOURCE_LIMIT, the endpoint is at its quota.
         """
         vpn = self.vpn
         async with self._copying:
@@ -217,18 +217,18 @@ class Administration:
         keep_unlogged: bool = False,
     ) -> Resolved:
         """
-        Replay the log to an endpoint, whoever consumes from it; a replay under way is cancelled by it.
+        Replay the log to an endpoint, with or without consumers; this cancels a replay under way.
 
         Args:
             requester: Who asks.
-            name: What it is called on record; empty to have one made.
-            expected: How many messages it is to bring, else nothing is done.
-            loss_at_most: How many messages may be dropped that the log does not have, else nothing is done.
-            keep_unlogged: None of these is dropped: they stay, in their places among what the replay brings.
+            name: Its name on record; empty to have one made.
+            expected: How many messages it is to bring; with another number nothing is done.
+            loss_at_most: How many messages that the log does not have may be dropped; with more nothing is done.
+            keep_unlogged: Drop none of these messages: they stay, in their places among the replayed ones.
 
         Raises:
-            Refused: It may not, or cannot start there (docs/reference/refusals.md); INVALID_FIELD, the start asks for
-                what a client alone can have; PRECONDITION_FAILED, it is not what was expected.
+            Refused: It may not start, or not there (docs/reference/refusals.md); INVALID_FIELD, the start has options
+                that only clients can use; PRECONDITION_FAILED, ``expected`` or ``loss_at_most`` is not met.
         """
         vpn = self.vpn
         _check_unbounded(start)
@@ -243,7 +243,7 @@ class Administration:
                 kept = await unlogged_on(vpn.state, endpoint)
             if resolved.first >= vpn.broker.trimming.below or vpn.broker.history.is_archived(resolved.first):
                 break
-        # Nothing is awaited from when it was known what is kept until the replay has begun.
+        # Await nothing between the search for the messages to keep and the start of the replay.
         if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
         vpn.replays.check(endpoint, by_client=False, name=name)
@@ -258,7 +258,7 @@ class Administration:
         await self.vpn.committer.committed()
 
     def replay_records(self) -> ReplayRecords:
-        """Replays under way, as far as they are now, and those of the past."""
+        """Replays under way, with their present progress, and past ones."""
         self.vpn.replays.records.refresh_all()
         return self.vpn.broker.replay_records
 
@@ -269,10 +269,10 @@ class Administration:
         What a replay from there would put on the endpoint now, without doing it.
 
         Args:
-            keep_unlogged: As ``start_replay`` has it.
+            keep_unlogged: As in ``start_replay``.
 
         Raises:
-            Refused: It cannot start there, or what is to be kept cannot be.
+            Refused: It cannot start there, or cannot keep the messages that are to stay.
         """
         vpn = self.vpn
         _check_unbounded(start)
@@ -285,19 +285,18 @@ class Administration:
 
     async def trim_before(self, start: ReplayStart) -> int:
         """
-        Trim what the log holds before a place in it, said as a replay start; what lies on an endpoint is delivered all
-        the same.
+        Trim the log up to a place that a replay start names; messages on endpoints are delivered all the same.
 
         Returns:
             The first id that the log has then.
 
         Raises:
-            Refused: The place is none, or lies in the future; PRECONDITION_FAILED, the log keeps it until it is
-                archived; INTERNAL, the store could not write.
+            Refused: The place does not exist, or is in the future; PRECONDITION_FAILED, the log keeps messages until
+                they are archived; INTERNAL, the store could not write.
         """
         place = start
         if start.kind in (StartKind.DATE, StartKind.AGO):
-            # A time before the log is no mistake: there is nothing to trim. An id behind its end would be one.
+            # A time before the log is no mistake: there is nothing to trim. An id after its end is a mistake.
             place = replace(start, missing=Missing.CLAMP)
         if start.kind is StartKind.DATE and int(str(start.value)) > self.vpn.runtime.clock.now_ms():
             raise Refused(

@@ -1,5 +1,5 @@
 """
-What a Message VPN asks of its publishers and consumers: links on the wire side implement these.
+The interfaces of a Message VPN's publishers and consumers, which the links on the wire side implement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.ledger import Account
 
 
 class ClientIdentity(Protocol):
-    """Whose connection a link is on, as an administrator is told."""
+    """Who has the connection of a link, as an administrator sees it."""
 
     @property
     def number(self) -> int:
@@ -33,7 +33,7 @@ class ClientIdentity(Protocol):
 
 
 class OwnClient(NamedTuple):
-    """Whose the links are that the gateway has itself: no connection's."""
+    """The client of the gateway's own links, which have no connection."""
 
     user: str
     peer_container: str = ""
@@ -46,11 +46,11 @@ class LinkState(NamedTuple):
 
     name: str
     is_sender: bool
-    """Its client sends on it; else it receives."""
+    """Whether its client sends on it; otherwise the client receives."""
     address: str
-    """Of its target, or its source, as the gateway answered the attach."""
+    """The address of its target or source, as in the gateway's answer to the attach."""
     kind: str
-    """What it is there for, in a word."""
+    """Its purpose, in a word."""
     credit: int
     """Messages that its sender may send now."""
     unsettled: int
@@ -67,11 +67,11 @@ class ClientConnection(Protocol):
         """Whose it is."""
 
     def link_states(self) -> list[LinkState]:
-        """What its attached links are like now."""
+        """The present state of its attached links."""
 
     @property
     def account(self) -> Account:
-        """What it makes the gateway hold."""
+        """What the gateway holds for it."""
 
     @property
     def vpn_name(self) -> str | None:
@@ -89,11 +89,11 @@ class PublisherLink(Protocol):
         These deliveries are durable: tell the publisher.
 
         Args:
-            at_once: Without waiting for what else is to be written in this turn of the loop.
+            at_once: Write this immediately, and not together with everything else of this turn of the loop.
         """
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        """These deliveries were not taken: rejected with a reason, or released where there is none."""
+        """These deliveries were not stored: reject them with the reason, or release them if it is None."""
 
 
 class ConsumerLink(Protocol):
@@ -116,7 +116,7 @@ class ConsumerLink(Protocol):
         """
 
     def nothing_to_send(self) -> None:
-        """There is nothing to send now: credit that is to be drained can be used up."""
+        """There is nothing to send now: if the receiver drains, use up the credit."""
 
     def finish(self) -> None:
         """A bounded replay is over: detach without error."""
@@ -130,16 +130,16 @@ class LockingLink(ConsumerLink, Protocol):
 
     def take_back(self, ids: Sequence[int]) -> bool:
         """
-        Deliveries are the consumer's no more: it is told so.
+        The locks of these deliveries have ended: tell the consumer.
 
         Returns:
-            Whether it has yet to say that it knows.
+            Whether the consumer still has to confirm that.
         """
 
 
 class LogLink(ConsumerLink, Protocol):
-    """A link that a reader of the log has, or a browser: nothing is taken away by it."""
+    """The link of a log reader or a browser, which consumes no message."""
 
     @property
     def account(self) -> Account:
-        """What its connection makes the gateway hold."""
+        """What the gateway holds for its connection."""

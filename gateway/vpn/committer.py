@@ -1,10 +1,9 @@
 """
 Commit, then tell: effects go to the store in order, and only when they are durable is anybody told.
 
-Within one turn of the loop all publications of all connections, and all else, become one batch. ``commit`` hands
-effects to the writer's thread; what it reports comes back to the loop in the same order. Invariant: nothing that a
-client is told, and nothing that a consumer is sent, is told or sent before its effects and all earlier ones are
-durable.
+In one turn of the loop, all publications of all connections and all other effects become one batch. ``commit`` hands
+effects to the writer's thread; its reports come back to the loop in the same order. Invariant: a client is told of
+something, and a consumer is sent a message, only after the effects of that and all earlier effects are durable.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from store.ports import Batch, Histogram, Store
 Then: TypeAlias = "Callable[[WriteFailed | None], None]"
 
 LINGER_SECONDS: Final = 0.04
-"""How long settlements, which nobody waits for, are gathered before they are committed on their own. The writer's
-thread is not told of each: a change of threads under load costs more than all that is done with a settlement, and a
-commit half a millisecond of a processor. What a crash takes back of them is delivered again."""
+"""How long settlements, which nobody waits for, are gathered before they get a commit of their own. One commit for each
+would be too expensive: under load, a change of threads costs more than all other work for a settlement, and a commit
+takes half a millisecond of a processor. If a crash loses settlements, their messages are redelivered."""
 
 LINGERING_EFFECTS: Final = 256
-"""Of so many the first waits no longer."""
+"""With so many effects, they are committed without a further wait."""
 
 Committed: TypeAlias = "Callable[[Collection[str], Mapping[str, int]], None]"
-"""Told that something is durable: the names of endpoints on which messages became ready, and topics that messages were
-published to, each with the id of its first one."""
+"""Called when something is durable, with the names of endpoints on which messages became ready, and with the topics
+that messages were published to, each with the id of its first message."""
 
 
 class Committer:
@@ -51,7 +50,7 @@ class Committer:
             cache: Gets each publication when it is durable.
         """
         self.problem: str | None = None
-        """Why the last write failed; None when it did not."""
+        """Why the last write failed; None if it succeeded."""
         self.pending_bytes = 0
         """Content taken and not durable yet."""
         self._broker = broker
@@ -65,14 +64,14 @@ class Committer:
         self._size_bytes = 0
         self._scheduled = False
         self._lingering: asyncio.Handle | None = None
-        """Ends what lingers; begun with the first, and only one at a time."""
+        """The timer that commits lingering effects; it is set for the first of them."""
         self._in_flight = 0
         """Batches handed to the writer and not reported yet."""
         self._waiting_for_room: list[Callable[[], None]] = []
         self.when_committed: list[Committed] = []
         """Called when something is durable, in this order."""
         self.when_not_committed: list[Callable[[], None]] = []
-        """Called when nothing of a transaction was written: whoever waited for its ids waits no longer."""
+        """Called when a transaction failed: its ids will never be committed, and nobody needs to wait for them."""
         self.when_store_changes: Callable[[str | None], None] | None = None
         """Called with the reason when a write failed, and with None when one succeeded after that."""
         self.when_deposed: Callable[[], None] | None = None
@@ -110,8 +109,8 @@ class Committer:
 
     def commit_when_convenient(self, *effects: Effect) -> None:
         """
-        The same for what nobody waits for: it lingers a little, so that more of it is written together, or goes along
-        with what comes next.
+        The same for effects that nobody waits for: they linger a little, so that more of them are written together, or
+        go along with the next batch.
         """
         self._effects += effects
         if len(self._effects) >= LINGERING_EFFECTS:
@@ -121,7 +120,7 @@ class Committer:
 
     def add(self, publication: Publication) -> None:
         """
-        Have a publication committed, with what else comes in this turn of the loop; its receipt says whom to tell.
+        Commit a publication, with everything else of this turn of the loop; its receipt says whom to tell.
         """
         self._effects.append(publication)
         self._size_bytes += publication.size_bytes
@@ -130,10 +129,10 @@ class Committer:
 
     async def tried(self, effects: Iterable[Effect] = (), then: Then | None = None) -> WriteFailed | None:
         """
-        Make effects durable and wait until they are, and all that was ordered before them; why that failed, if it did.
+        Make effects durable, and wait until they and all earlier ones are; returns why that failed, or None.
 
         Args:
-            then: Called with that before anybody else is told, even where whoever waits has gone.
+            then: Called with the result before anybody else is told, even if the waiting task was cancelled.
         """
         done: asyncio.Future[WriteFailed | None] = self._loop.create_future()
 
@@ -148,7 +147,7 @@ class Committer:
 
     async def committed(self, effects: Iterable[Effect] = (), then: Then | None = None) -> None:
         """
-        The same for whoever goes on only if that succeeds.
+        The same, but raises an error if the write failed.
 
         Raises:
             Refused: INTERNAL, the store could not write.
@@ -159,24 +158,24 @@ class Committer:
 
     def try_store(self) -> None:
         """
-        Write what is so already. A gateway that is not ready may be given no clients, and with them nothing to write
-        by which it would find out that it can again.
+        Write something that changes nothing. A gateway that is not ready may get no clients, and so no effects; only a
+        write shows that the store works again.
         """
         self.commit([SaveArchived(self._broker.log.archived_id)])
 
     def wait_for_room(self, resume: Callable[[], None]) -> bool:
-        """Whether too much is uncommitted; if so ``resume`` is called once it is less."""
+        """Whether too much is uncommitted; if so, ``resume`` is called once there is less."""
         if self.pending_bytes < self._most_pending_bytes:
             return False
         self._waiting_for_room.append(resume)
         return True
 
     def hold(self, size_bytes: int) -> None:
-        """So much content was taken, and is not to be committed yet."""
+        """Count content that was taken and is not to be committed yet."""
         self.pending_bytes += size_bytes
 
     def let_go(self, size_bytes: int) -> None:
-        """So much of that is nobody's any more, or goes on by ``add``."""
+        """End the count of such content: it was dropped, or ``add`` counts it now."""
         self.pending_bytes -= size_bytes
         self._offer_room()
 
@@ -207,13 +206,13 @@ class Committer:
     # --- then tell ------------------------------------------------------------------------------------------------
 
     def _on_commit(self, batches: list[Batch], error: WriteFailed | None) -> None:
-        """From the writer's thread."""
+        """Called on the writer's thread."""
         self._loop.call_soon_threadsafe(self._committed, batches, error)
 
     def _answer(self, batch: Batch) -> None:
         """
-        Tell the publishers of a few messages, each on its way at once: they may wait for it before they send the next,
-        while what else follows is the same a little later.
+        Tell the publishers of a few messages immediately, before everything else that follows a commit: they may wait
+        for that before they send the next message.
         """
         for effect in batch.effects:
             if isinstance(effect, Publication):
@@ -262,7 +261,7 @@ class Committer:
         self._offer_room()
 
     def _accept(self, receipt: Any, *, at_once: bool = False) -> None:
-        """Tell a publisher. A mistake in what it does with that is not to keep others from being told."""
+        """Tell a publisher. A bug in its callback must not keep others from being told."""
         client, deliveries = receipt
         try:
             client.accepted(deliveries, at_once=at_once)
@@ -279,7 +278,7 @@ class Committer:
 
     def _deposed(self, error: Deposed) -> None:
         """
-        Whether its batches are stored is the other gateway's to know: nobody is told of them, nor of anything after.
+        Only the other gateway knows whether these batches are stored: nobody is told of them, nor of any later ones.
         """
         if self.is_deposed:
             return

@@ -1,10 +1,10 @@
 """
-Consumers of endpoints and readers of streams: bound and unbound, what they can take, what becomes of messages.
+Consumers of endpoints and readers of streams: binding and unbinding, demand, and the outcomes of messages.
 
-A reader of a stream is a flow bound to it, so that exclusivity, limits and deletion are those of every endpoint.
-Nothing is ever handed to that flow: its link is fed from the log, from where its start was resolved at the attach,
-however long it had to wait for its turn. Invariant: reading a stream and acknowledging lead to no effect, so nothing is
-written.
+A reader of a stream is a flow bound to it, so that exclusivity, limits and deletion are those of every endpoint. That
+flow never gets messages of the endpoint: the log feeds the reader's link, from the start that was resolved at the
+attach, however long the reader had to wait for its turn. Invariant: reading a stream and settling its messages cause no
+effect, so nothing is written.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Consumers(VpnPart):
         Bind a consumer to an endpoint.
 
         Args:
-            epoch: Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal has it.
+            epoch: On an exclusive=steal endpoint, a consumer displaces another one with the same or a lower epoch.
             selects: The consumer's selector and filters, if it has any.
-            priority: While it can take messages, consumers of a lower one get none.
-            lock_timeout_ms: How long what it has is its own, in ms, in place of what the endpoint's settings say.
+            priority: While this consumer has demand, consumers of a lower priority get no messages.
+            lock_timeout_ms: How long its deliveries are locked, in ms, in place of the endpoint's setting.
 
         Raises:
             Refused: The endpoint's exclusivity or its limits say so.
@@ -64,7 +64,7 @@ class Consumers(VpnPart):
         displaced = endpoint.bind(flow)
         if endpoint.settings.exclusive is not Exclusivity.NONE:
             endpoint.pass_stalled()
-            # It is for one at a time: what a detached consumer has kept is the next one's, as by a resumed link.
+            # One consumer at a time: the new one gets what a detached consumer still holds, as if it resumed the link.
             for suspended in list(endpoint.suspended):
                 self._displace(
                     suspended, Refused(ErrorCode.STOLEN, f"a consumer took {endpoint.name!r} over")
@@ -78,32 +78,32 @@ class Consumers(VpnPart):
 
     def unbind(self, flow: Flow, *, failed: bool = True) -> None:
         """
-        The consumer is gone; what it had not settled is ready for others.
+        Unbind a consumer; its unsettled messages are ready for others.
 
         Args:
-            failed: This counts as a failed delivery.
+            failed: Count this as a failed delivery.
         """
         self._take_back(flow, failed=failed)
         self._feeds.deliver(flow.endpoint)
 
     def unbind_settling(self, flow: Flow) -> None:
-        """The consumer is gone; what it had not settled is consumed."""
+        """Unbind a consumer; its unsettled messages count as consumed."""
         flow.demand = 0
         self.settle(flow, list(flow.unsettled))
         self.unbind(flow)
 
     def unbind_rejecting(self, flow: Flow) -> None:
-        """The consumer is gone; what it had not settled is rejected, and nobody is given it meanwhile."""
+        """Unbind a consumer; its unsettled messages are rejected, and no other consumer gets them meanwhile."""
         flow.endpoint.suspend(flow)
         self._feeds.dead_letters.reject(flow, list(flow.unsettled), lambda: self.unbind(flow))
 
     def suspend(self, flow: Flow) -> None:
-        """The consumer is given nothing more, and keeps what it has not settled until ``unbind``."""
+        """Give the consumer nothing more; it keeps its unsettled messages until ``unbind``."""
         flow.endpoint.suspend(flow)
         self._feeds.deliver(flow.endpoint)
 
     def displace_all(self, endpoint: Endpoint, refused: Refused, *, but: Flow | None = None) -> None:
-        """Detach the endpoint's consumers, each told why."""
+        """Detach the endpoint's consumers with an error."""
         for flow in list(endpoint.flows):
             if flow is not but:
                 self._displace(flow, refused)
@@ -126,7 +126,7 @@ class Consumers(VpnPart):
             self._feeds.deliver(flow.endpoint)
 
     def take_back(self, flow: Flow, ids: list[int]) -> None:
-        """The consumer has had these for longer than it may: others get them."""
+        """The consumer's locks on these messages have ended: others get them."""
         link: LockingLink = flow.link
         flow.is_stalled, flow.demand = True, 0
         flow.endpoint.share_by_key()
@@ -137,7 +137,7 @@ class Consumers(VpnPart):
             flow.demand = link.room()
 
     def confirmed(self, flow: Flow) -> None:
-        """The consumer knows of all that was taken back from it: it may be given more."""
+        """The consumer has confirmed all that was taken back from it: it may get more."""
         flow.is_stalled = False
         flow.endpoint.share_by_key()
         if flow.endpoint.pass_stalled():
@@ -149,18 +149,18 @@ class Consumers(VpnPart):
         self._feeds.deliver(endpoint)
 
     def renew(self, flow: Flow, ids: list[int]) -> None:
-        """The consumer works on these still: what is locked is locked anew."""
+        """The consumer still works on these messages: renew their locks."""
         flow.unsettled.renew(ids, self._now_ms())
 
     @staticmethod
     def lower_demand(flow: Flow, room: int) -> None:
-        """The consumer was given what there is, and can take ``room`` messages from now on."""
+        """The consumer can take only ``room`` messages from now on; nothing is delivered for that."""
         flow.demand = room
 
     # --- what becomes of messages ---------------------------------------------------------------------------------
 
     def settle(self, flow: Flow, ids: list[int]) -> None:
-        """Messages consumed for good."""
+        """Settle messages as consumed."""
         endpoint = flow.endpoint
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         gone, effects = self._broker.settlements.settle(flow, ids)
@@ -172,11 +172,11 @@ class Consumers(VpnPart):
         if is_replaying:
             self._feeds.replays.acknowledged(endpoint)
         if endpoint.by_key is not None and endpoint.by_key.has_news():
-            # Others of its keys may have waited for it.
+            # Other messages of the same keys may have waited for these.
             self._feeds.deliver(endpoint)
 
     def settled_by_transaction(self, settlement: PendingSettlement) -> None:
-        """Messages that a transaction took off an endpoint are gone for good: it is durable."""
+        """The transaction that consumed these messages is durable."""
         endpoint = settlement.endpoint
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         self._committer.commit_when_convenient(*self._broker.settlements.committed(settlement))
@@ -192,11 +192,11 @@ class Consumers(VpnPart):
         self, flow: Flow, ids: list[int], *, failed: bool, asked_ms: Mapping[int, int] = AT_ONCE
     ) -> None:
         """
-        Messages given back by a consumer, to be delivered again: at once, or later by what the endpoint's settings say.
+        Take messages back from a consumer, to be redelivered immediately, or later if the endpoint's settings say so.
 
         Args:
-            failed: This counts as a failed delivery.
-            asked_ms: When the consumer wants some to be delivered again, in ms since the epoch.
+            failed: Count this as a failed delivery.
+            asked_ms: By id, when the consumer wants a message to be redelivered, in ms since the epoch.
         """
         endpoint = flow.endpoint
         if asked_ms or endpoint.settings.retry_type is not RetryType.DISABLED:
@@ -207,7 +207,7 @@ class Consumers(VpnPart):
         if self._tracing is not None:
             self._tracing.settled(endpoint.name, back, "modified" if failed else "released")
         if failed:
-            # Of what the log's archive alone has, nothing is kept: to the store it is no message.
+            # The store counts no attempts of a message that only the archive has: it does not know the message.
             archived = endpoint.backlog.put.archived
             attempts = [(i, endpoint.attempts[i]) for i in back if i not in archived]
             if attempts:
@@ -217,7 +217,7 @@ class Consumers(VpnPart):
     def _hold_back(
         self, flow: Flow, ids: list[int], asked_ms: Mapping[int, int], *, failed: bool
     ) -> list[int]:
-        """Have those wait that are to be tried again later; the others."""
+        """Delay the messages that are to be retried later; returns the others."""
         now_ms = self._runtime.clock.now_ms()
         due_ms = flow.endpoint.retry_times(flow, ids, asked_ms, now_ms, failed=failed)
         if not due_ms:
@@ -230,7 +230,7 @@ class Consumers(VpnPart):
         return [i for i in ids if i not in due_ms]
 
     def _held_back(self, pending: PendingRetry, error: WriteFailed | None) -> None:
-        """They wait; or they are ready, as the store could not be written."""
+        """The delay is durable; or the write failed, and the messages are ready."""
         settlements, endpoint = self._broker.settlements, pending.endpoint
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         effects = settlements.held_back(pending) if error is None else settlements.failed(pending)
@@ -241,20 +241,20 @@ class Consumers(VpnPart):
         self._feeds.deliver(endpoint)
 
     def reject(self, flow: Flow, ids: list[int]) -> None:
-        """Messages that a consumer rejected: they leave the endpoint, to its dead message queue where it has one."""
+        """Reject messages: they leave the endpoint, for its dead message queue if it has one."""
         if self._tracing is not None:
             self._tracing.settled(flow.endpoint.name, ids, "rejected")
         flow.unsettled.unlock(ids)
         self._feeds.dead_letters.reject(flow, ids)
 
     def exclude(self, flow: Flow, ids: Sequence[int]) -> None:
-        """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
+        """Do not give these messages to this consumer again (undeliverable-here, AMQP 1.0 section 3.4.5)."""
         flow.endpoint.select(flow, flow.exclude(ids))
 
 
 @dataclass(eq=False)
 class StreamFeed:
-    """Carries a stream to one of its readers: nothing while that waits for its turn, then the log."""
+    """Carries a stream to one of its readers: nothing while the reader waits for its turn, then the log."""
 
     flow: Flow
     _resolved: Resolved
@@ -265,7 +265,7 @@ class StreamFeed:
 
     @property
     def is_reading(self) -> bool:
-        """Its turn has come."""
+        """The reader's turn has come."""
         return self._reading is not None
 
     @property
@@ -274,19 +274,19 @@ class StreamFeed:
         return self._resolved.first if self._reading is None else self._reading.position
 
     def run(self) -> None:
-        """Send what the link takes. Called when credit or room came, or its turn."""
+        """Send what the link takes. Called when credit, room or the reader's turn came."""
         if self._is_closed:
             return
         if self._reading is None:
             if self.flow not in self.flow.endpoint.active_flows:
-                # Nothing is for it until the active one is gone: credit that is to be drained can be used up.
+                # The reader gets nothing until the active one is gone: a drain can end now.
                 self.flow.link.nothing_to_send()
                 return
             self._reading = self._begin(self._resolved)
         self._reading.run()
 
     def read_anew(self) -> None:
-        """The stream shows other topics from now on: those are read from where the reader is."""
+        """The stream's subscriptions changed: read by the new ones from the reader's position."""
         reading = self._reading
         if reading is None or reading.cursor.is_finished:
             return
@@ -328,11 +328,11 @@ class Streams(VpnPart):
         pacer: Pacer | None = None,
     ) -> StreamFeed:
         """
-        One more reader of a stream. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
+        Bind a reader to a stream. Call ``run`` on the feed whenever the link can take more, ``close`` when it is gone.
 
         Args:
-            resolved: Where it starts, at once or when its turn comes.
-            epoch: Of two readers of a stream that is exclusive=steal, the one with the higher or an equal epoch has it.
+            resolved: Where it starts, immediately or when its turn comes.
+            epoch: On an exclusive=steal stream, a reader displaces another one with the same or a lower epoch.
             selects: The reader's selector and filters, if it has any.
             pacer: Its pace, if one was asked for; it counts from the reader's first message.
 
@@ -356,18 +356,18 @@ class Streams(VpnPart):
         self._feeds.pop(flow, None)
         self._consumers.unbind(flow)
         if flow.endpoint.settings.exclusive is not Exclusivity.NONE:
-            # In the next turn: of a stream that is being deleted, all readers are gone by then.
+            # In the loop's next turn: if the stream is being deleted, all its readers are gone by then.
             self._loop.call_soon(self.settings_changed, flow.endpoint)
 
     def settings_changed(self, endpoint: Endpoint) -> None:
-        """Readers, or the exclusivity, of a stream have changed: it may be somebody's turn now."""
+        """The readers or the exclusivity of a stream changed: start those whose turn has come."""
         for flow in list(endpoint.active_flows):
             feed = self._feeds.get(flow)
             if feed is not None and not feed.is_reading:
                 feed.run()
 
     def subscriptions_changed(self, endpoint: Endpoint) -> None:
-        """Readers go on by the new ones, each from where it is, as a queue's consumers would."""
+        """Each reader continues from its position by the new subscriptions, as a queue's consumers do."""
         for flow in list(endpoint.flows):
             feed = self._feeds.get(flow)
             if feed is not None:
@@ -375,8 +375,9 @@ class Streams(VpnPart):
 
     async def purge(self, endpoint: Endpoint) -> None:
         """
-        Take all that a stream shows out of its view, as an administrator; returns when that is durable. Readers that
-        were not through with it are detached and told. Neither the log nor any other endpoint loses anything.
+        Purge a stream, as an administrator: it shows none of its present messages any more. Returns when that is
+        durable. Readers that still had some of them to read are detached with an error. Neither the log nor any other
+        endpoint loses a message.
 
         Raises:
             Refused: INTERNAL, the store could not write.

@@ -1,10 +1,11 @@
 """
-Queues, streams and topic endpoints of a Message VPN: found, made, changed, deleted, and declared by the configuration.
+Queues, streams and topic endpoints of a Message VPN: find, create, change and delete them, and declare those of the
+configuration.
 
-Each command is ordered at once, and durable when ``Committer.committed`` returns that is awaited after it.
+Each command changes the broker immediately; await ``Committer.committed`` after it, and it is durable.
 
-Invariant: a changed configuration loses no message. A queue on which messages lie does not become a stream, which holds
-none: the gateway does not start. A stream may become a queue: its messages are in the log, as before.
+Invariant: a changed configuration loses no message. If a queue with messages is to become a stream, which holds none,
+the gateway does not start. A stream may become a queue: its messages are in the log, as before.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class Endpoints(VpnPart):
         self._streams = streams
         self._replays = replays
         self._senders: dict[str, dict[Callable[[Refused], None], None]] = {}
-        """What detaches the links that send to queues, by their names."""
+        """By queue: the functions that detach the links which send to it."""
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._broker.endpoints.values())
 
     def is_there(self, endpoint: Endpoint) -> bool:
-        """Whether this very endpoint was not deleted meanwhile."""
+        """Whether this endpoint still exists, and not another one of its name."""
         return self._broker.endpoints.get(endpoint.name) is endpoint
 
     # --- made -----------------------------------------------------------------------------------------------------
@@ -65,12 +66,12 @@ class Endpoints(VpnPart):
         self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
     ) -> Endpoint:
         """
-        Make an endpoint, and the dead message queue that its settings name, if there is none.
+        Create an endpoint, and the dead message queue that its settings name, if that does not exist.
 
         Raises:
             Refused: ALREADY_EXISTS, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
-                INVALID_FIELD, its dead messages would come back to it, or an age is said for a window of ids that it
-                has not; RESOURCE_LIMIT, there are too many, or windows of ids would be too large.
+                INVALID_FIELD, its dead messages would come back to it, or it sets the age of a window of ids without a
+                window; RESOURCE_LIMIT, there are too many endpoints, or windows of ids would be too large.
         """
         self._check_dead_message_queue(name, kind, settings, subscriptions)
         if name not in self._broker.endpoints:
@@ -91,12 +92,12 @@ class Endpoints(VpnPart):
         may_create: bool = True,
     ) -> Endpoint:
         """
-        The queue or stream of this name, made on first use.
+        The queue or stream of this name, created on first use.
 
         Raises:
-            Refused: NOT_FOUND where it may not be made; PRECONDITION_FAILED when ``kind`` or ``exclusive`` contradict
-                what it is, naming both values; REPLAY_DISABLED, it would be a stream and there is no log;
-                RESOURCE_LIMIT, there are too many.
+            Refused: NOT_FOUND, it does not exist and may not be created; PRECONDITION_FAILED, ``kind`` or ``exclusive``
+                contradict its settings (the text names both values); REPLAY_DISABLED, it would be a stream and there is
+                no log; RESOURCE_LIMIT, there are too many endpoints.
         """
         if may_create and self._broker.create_queues and name not in self._broker.endpoints:
             self._check_room(EndpointSettings())
@@ -109,10 +110,10 @@ class Endpoints(VpnPart):
 
     def queue_at(self, address: Address, kind: EndpointKind | None = None) -> Endpoint:
         """
-        The queue or stream at an address, made where that is allowed; await that it is committed.
+        The queue or stream at an address, created if that is allowed; await its commit.
 
         Args:
-            kind: Of one that the address does not say the kind of.
+            kind: The kind, if the address does not say one.
 
         Raises:
             Refused: As ``queue_for``.
@@ -126,7 +127,7 @@ class Endpoints(VpnPart):
         )
 
     def _check_room(self, settings: EndpointSettings) -> None:
-        """That there may be one more endpoint, its dead message queue beside it, and one more of its user's."""
+        """Check that the limits allow one more endpoint, with its dead message queue, and one more of its user."""
         limits, endpoints = self._settings.vpn, self._broker.endpoints
         dead_message_queue = settings.dead_message_queue
         more = 2 if dead_message_queue and dead_message_queue not in endpoints else 1
@@ -155,10 +156,10 @@ class Endpoints(VpnPart):
 
     def change(self, endpoint: Endpoint, settings: EndpointSettings) -> None:
         """
-        Change what an endpoint is like; what lies on it stays.
+        Change an endpoint's settings; its messages stay.
 
         Raises:
-            Refused: NOT_ALLOWED, it cannot change live; otherwise as ``create`` has it.
+            Refused: NOT_ALLOWED, a setting cannot change after the creation; otherwise as ``create``.
         """
         self._check_dead_message_queue(endpoint.name, endpoint.kind, settings, endpoint.subscriptions)
         for name, setting in SETTINGS.items():
@@ -172,16 +173,16 @@ class Endpoints(VpnPart):
         self._committer.commit([*effects, *self._dead_message_queue(settings)])
 
     def changed(self, endpoint: Endpoint) -> None:
-        """A change is durable: consumers, and readers of a stream, go by it now."""
+        """A change is durable: apply it to consumers, and to readers of a stream."""
         self._feeds.changed(endpoint)
         self._streams.settings_changed(endpoint)
 
     def set_no_local(self, endpoint: Endpoint, origin: str) -> None:
         """
-        From now on what this origin publishes is not put on the endpoint; what lies there stays.
+        From now on, put no messages on the endpoint that this origin publishes; messages there stay.
 
         Args:
-            origin: See ``Origins``; empty for nobody's.
+            origin: See ``Origins``; empty for no origin.
         """
         if endpoint.settings.no_local != origin:
             settings = replace(endpoint.settings, no_local=origin)
@@ -189,10 +190,10 @@ class Endpoints(VpnPart):
 
     def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> None:
         """
-        Make these an endpoint's subscriptions; what lies on it stays, and who reads the log for it goes by them.
+        Set an endpoint's subscriptions; its messages stay, and its readers and replays continue by the new ones.
 
         Raises:
-            amqp_ext.topics.TopicSyntaxError: One is none.
+            amqp_ext.topics.TopicSyntaxError: One is invalid.
             Refused: INVALID_FIELD, its dead messages would come back to it.
         """
         if endpoint.settings.dead_message_queue:
@@ -205,23 +206,23 @@ class Endpoints(VpnPart):
         self._replays.subscriptions_changed(endpoint)
 
     def redeclared(self, endpoint: Endpoint) -> None:
-        """The configuration says anew what the endpoint is like and subscribes to, which is being committed."""
+        """The configuration changed the endpoint's settings or subscriptions; that is being committed."""
         self._feeds.changed(endpoint)
         self._subscriptions_changed(endpoint)
 
     # --- gone -----------------------------------------------------------------------------------------------------
 
     def delete(self, endpoint: Endpoint) -> None:
-        """The endpoint is gone with what lies on it; those that consume from it, or send to it, are told."""
+        """Delete the endpoint with its messages; links that consume from it or send to it are detached."""
         deleted = Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted")
         self._committer.commit(self.forget(endpoint, deleted))
 
     def forget(self, endpoint: Endpoint, told: Refused) -> list[Effect]:
         """
-        The same, where somebody else deletes it from the store, or what is returned does.
+        The same, if somebody else deletes it from the store, or the returned effects do.
 
         Args:
-            told: What those that consume from it, or send to it, are told.
+            told: The error for the links that consume from it or send to it.
         """
         self._consumers.displace_all(endpoint, told)
         for refuse in self._senders.pop(endpoint.name, ()):
@@ -231,11 +232,11 @@ class Endpoints(VpnPart):
         return self._broker.delete(endpoint)
 
     def sender_came(self, queue: str, refuse: Callable[[Refused], None]) -> None:
-        """A link sends to a queue from now on: ``refuse`` detaches it when that is deleted."""
+        """A link sends to a queue from now on: ``refuse`` detaches it when the queue is deleted."""
         self._senders.setdefault(queue, {})[refuse] = None
 
     def sender_left(self, queue: str, refuse: Callable[[Refused], None]) -> None:
-        """It is gone. Twice does no harm."""
+        """The link is gone. A second call does no harm."""
         senders = self._senders.get(queue)
         if senders is not None:
             senders.pop(refuse, None)
@@ -244,11 +245,11 @@ class Endpoints(VpnPart):
 
     def purge(self, endpoint: Endpoint) -> int:
         """
-        Drop everything that lies on a queue or topic endpoint, what consumers have not settled among it; the log
-        keeps it.
+        Drop all messages of a queue or topic endpoint, including those that are unsettled at consumers; the log keeps
+        them.
 
         Returns:
-            How many messages that were, without those on their way (``Backlog.take_dropped_on_way``).
+            How many those were, without the ones that are being committed (``Backlog.take_dropped_on_way``).
 
         Raises:
             Refused: PRECONDITION_FAILED, a replay is under way.
@@ -281,10 +282,10 @@ class Endpoints(VpnPart):
 
     def check_declared(self, queues: Mapping[str, Queue]) -> None:
         """
-        Whether what is there can become what the configuration declares.
+        Check that the existing endpoints can become what the configuration declares.
 
         Raises:
-            StoreError: It would cost messages, or bring dead ones back for ever.
+            StoreError: Messages would be lost, or dead messages would come back for ever.
         """
         for name, queue in queues.items():
             found = self.by_name.get(name)
@@ -315,7 +316,7 @@ class Endpoints(VpnPart):
             raise StoreError("cannot declare the queues of", self._place, cause, hint)
 
     def _circles(self, queues: Mapping[str, Queue]) -> Iterator[tuple[str, list[str]]]:
-        """Declared queues whose dead messages would come back to them, by way of what administrators made, too."""
+        """Declared queues whose dead messages would come back to them, also by way of undeclared queues."""
         ways = {name: way for name, way in _dead_letter_ways(self).items() if name not in queues}
         for name, queue in queues.items():
             kind = EndpointKind(queue.kind)
@@ -328,10 +329,10 @@ class Endpoints(VpnPart):
                 yield name, circle
 
     def _oversized(self, queues: Mapping[str, Queue]) -> Iterator[tuple[str, int]]:
-        """Declared queues whose windows of ids find no room beside all others, and how much those have."""
+        """Declared queues whose windows of ids are too large together with all others, and the size of these others."""
         there = {endpoint.name: endpoint.settings.dedup_window for endpoint in self}
         taken = sum(there.values())
-        # Those first that become smaller.
+        # Windows that become smaller come first.
         for name, queue in sorted(
             queues.items(), key=lambda one: one[1].settings.dedup_window - there.get(one[0], 0)
         ):
@@ -345,11 +346,12 @@ class Endpoints(VpnPart):
         self, before: Mapping[str, Queue], queues: Mapping[str, Queue], refused: list[Difference]
     ) -> dict[str, Queue]:
         """
-        Bring queues to what is declared of them now; one that is declared no longer stays, and is the administrators'.
+        Change queues to what is declared now. A queue that is no longer declared stays, and administrators may change
+        it.
 
         Args:
             before: The queues that were declared until now.
-            refused: Gets what cannot be as long as the gateway runs.
+            refused: Gets the differences that cannot be applied while the gateway runs.
 
         Returns:
             The queues that are as they are declared.
@@ -398,7 +400,7 @@ class Endpoints(VpnPart):
         return fitting
 
     def declare(self, queues: Mapping[str, Queue]) -> None:
-        """Make what is declared and not there, and bring what is there to what is declared; it was checked."""
+        """Create declared queues that do not exist, and change the others to what is declared; that was checked."""
         broker = self._broker
         effects: list[Effect] = []
         for name, queue in queues.items():
@@ -410,7 +412,7 @@ class Endpoints(VpnPart):
             if found is None:
                 effects += broker.create(name, kind, settings, list(queue.subscriptions))[1]
             else:
-                # The store has seen to it: what lies on it was arranged before it was read.
+                # The store rearranged the queue's messages by its priorities when it was opened.
                 assert found.settings.priorities == settings.priorities
                 purged = found.settings
                 settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)

@@ -1,17 +1,16 @@
 """
-Erasing messages of a Message VPN: the content is no more, in the log, on queues and in memory; slot, id, time and topic
+Erases messages of a Message VPN: the content goes from the log, from queues and from memory; slot, id, time and topic
 stay.
 
-All of a call is one transaction: it has happened, or it has not. Rows that were read before and are held in memory are
-exchanged for the markers before the caller is told; from then on nobody is given the content. The log's archive is
-another place than the store: it is told before the transaction that this begins, and after it that this is done. A
-gateway that ended in between carries it out when it starts.
+Each call is one transaction, which happens as a whole or not at all. Rows in memory that were read before are exchanged
+for markers before the caller is told; from then on nobody gets the content. The log's archive is not part of the
+transaction: before it, the archive is told that the erasure begins, and after it, that it is done. If the gateway ends
+in between, the next start carries the erasure out.
 
-Copies (``CopySearch``) are found in the log by the marks on them: a copy for a dead message queue names the message
-that died; one that a job made names the job, and the message that it all began with (``amqp_ext.message.annotations``).
-Which jobs there were is on record: where none can have copied a message, nothing is looked for; where records were
-dropped, every mark counts that fits. Marks are the word of whoever published the message that has them, so they lead
-from a message to its copies, and not back.
+``CopySearch`` finds copies in the log by their annotations: a copy on a dead message queue names the message that died;
+a copy that a job made names the job and the original message (``amqp_ext.message.annotations``). The jobs are on
+record: if none of them can have copied a message, there is no search; if records were dropped, every annotation that
+fits counts. Any publisher may have written the annotations, so they lead from a message to its copies, and not back.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import BegunErasure
 
 MOST_COPIES: Final = 1_001
-"""Of each kind: one more than are erased at once."""
+"""Copies of each kind that are searched for: one more than one call erases."""
 
 MOST_NEEDLES: Final = 4
-"""Messages of which copies are looked for by bytes that name them; of more, by what all copies have."""
+"""Messages whose copies are searched for by the bytes of their ids; with more, by the bytes that all copies have."""
 
 MOST_ELSEWHERE: Final = 20
-"""Replays into other gateways that are named."""
+"""Replays to other gateways that a result names."""
 
 DEAD_ID: Final = Symbol("x-opt-dead-sequence-number")
 _LONG: Final = struct.Struct(">q").pack
@@ -63,40 +62,39 @@ DOUBT_SECONDS: Final = 0.02
 """How often, and how long, it waits for transactions that are about to settle, or to copy, what is to be erased."""
 
 SCRUB_SECONDS: Final = 5.0
-"""For which it waits for those who read what was there before."""
+"""How long it waits for reads of the old content to end."""
 
 NOTED_IDS: Final = 50
 """Ids that go into a line of the gateway's log; of more, the first and the last are named."""
 
 
 class Erased(NamedTuple):
-    """What came of it."""
+    """The result of an erasure."""
 
     ids: list[int]
-    """Whose content is no more, rising."""
+    """The erased messages, rising."""
     missing: list[int]
-    """Of those asked for, what is neither stored nor archived."""
+    """Requested messages that are neither stored nor archived."""
     is_scrubbed: bool
-    """Nothing is left of it in the store's own files; else that is done once those who read at the moment are done."""
+    """Whether the content is gone from the store's own files; if not, it goes when the present reads have ended."""
 
 
 class _Marked(NamedTuple):
     """Messages that are to be erased, by their ids."""
 
     markers: dict[int, Row]
-    """What is to stand in their place."""
+    """The rows that replace them."""
     sizes: dict[int, int]
-    """Of their contents, in bytes."""
+    """The sizes of their contents, in bytes."""
     names: dict[int, bytes]
-    """What their publishers call them (``publisher_ids``)."""
+    """The ids that their publishers gave them (``publisher_ids``)."""
 
 
 class Erasing(VpnService):
     """
     Args:
-        is_moving: Whether one of these messages is on its way to a dead message queue.
-        holders: Hold messages in memory that were read and not sent yet; told which of them are no more, each with the
-            marker that it is to be exchanged for.
+        is_moving: Whether one of these messages is being moved to a dead message queue.
+        holders: Hold messages in memory that were read and not sent yet; called with the markers that replace them.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class Erasing(VpnService):
         self.copies = CopySearch(state.broker, self._messages)
         self._lock = asyncio.Lock()
         self._unended: dict[str, tuple[BegunErasure, bool]] = {}
-        """What is begun in the archive, and whether it is to be carried out; by its name."""
+        """By name: an erasure that is begun in the archive, and whether it is to be carried out."""
         self._tasks: set[asyncio.Task[Erased]] = set()
 
     # --- what is to be erased -------------------------------------------------------------------------------------
@@ -131,13 +129,13 @@ class Erasing(VpnService):
 
     async def selected(self, selector: str, patterns: Sequence[str], start: ReplayStart) -> list[int]:
         """
-        The ids of logged messages that a selector matches; one more than may be erased at once at most.
+        The ids of logged messages that a selector matches; at most one more than one call may erase.
 
         Args:
-            start: And where it ends.
+            start: The place to begin at, and to end at.
 
         Raises:
-            Refused: The selector is none; the log has no such place; INTERNAL, it cannot be read.
+            Refused: The selector is invalid; the log has no such place; INTERNAL, the log cannot be read.
         """
         matches = topic_matcher(patterns)
         search = search_for(ReplayStart(StartKind.MATCH, selector), matches)
@@ -150,8 +148,8 @@ class Erasing(VpnService):
 
     async def erase(self, ids: Collection[int], reason: str) -> Erased:
         """
-        Erase messages, wherever they are; returns when that is durable, and nobody is given the contents any more.
-        Whoever waits for it may leave: it goes on.
+        Erase messages, wherever they are; returns when that is durable, and nobody gets the contents any more. It goes
+        on even if the caller is cancelled.
 
         Raises:
             Refused: RESOURCE_LIMIT, more than ``MOST_IDS``; RESOURCE_LOCKED, transactions that are about to settle one
@@ -179,7 +177,7 @@ class Erasing(VpnService):
         return Erased(sorted(marked.markers), missing, is_scrubbed)
 
     async def _carry_out(self, begun: BegunErasure | None, marked: _Marked, reason: str) -> bool:
-        """Exchange messages for markers, everywhere; whether nothing is left in the store's own files."""
+        """Exchange messages for markers, everywhere; whether the content is gone from the store's own files."""
         markers = marked.markers
         try:
             erasure = await self._written(marked)
@@ -219,11 +217,11 @@ class Erasing(VpnService):
         try:
             await self._end_archived(begun, is_done=False)
         except (ReadFailed, WriteFailed):
-            # Should the gateway end before that can be written, the next one carries it out.
+            # If the gateway ends before that can be written, the next start carries the erasure out.
             self._end_later(begun, is_wanted=False)
 
     async def _begun(self, markers: Mapping[int, Row], now_ms: int, reason: str) -> BegunErasure | None:
-        """Have the archive know first: what it cannot be told of, is not erased."""
+        """Tell the archive first: if that is not possible, nothing is erased."""
         archive = self._archive
         if archive is None:
             return None
@@ -233,7 +231,7 @@ class Erasing(VpnService):
             raise self._not_archived(error, "nothing was erased") from None
 
     async def _end_archived(self, begun: BegunErasure | None, *, is_done: bool) -> None:
-        """From now on the archive gives markers, durably, or it is as if nothing had begun."""
+        """End an erasure in the archive, durably: it gives markers from now on, or all is as before the erasure."""
         archive = self._archive
         if archive is not None and begun is not None:
             await off_loop(archive, partial(archive.end_erasure, begun, is_done=is_done))
@@ -256,7 +254,7 @@ class Erasing(VpnService):
     # --- begun, and not ended -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """End what is begun in the log's archive, now, or as soon as that can be read and written."""
+        """End the erasures that are begun in the archive, now, or as soon as it can be read and written."""
         if self._archive is not None:
             self._begin(self._end_begun)
 
@@ -277,13 +275,13 @@ class Erasing(VpnService):
                         del unended[begun.name]
                 return
             except (ReadFailed, Refused):
-                pass  # That is said already: an archive that cannot be read is an alarm.
+                pass  # It is reported already: an archive that cannot be read is an alarm.
             except WriteFailed as error:
                 self._runtime.report("archive_read_failed", error)
             await asyncio.sleep(self._runtime.tuning.archive_look_seconds)
 
     async def _end(self, begun: BegunErasure, *, is_wanted: bool) -> None:
-        """Carry out what a gateway was at when it ended; where the store has it already, that is as it was."""
+        """End an erasure that was interrupted; to erase again what the store has erased changes nothing."""
         marked = await self._marked(begun.ids if is_wanted else (), begun.time_ms, begun.reason)
         if marked.markers:
             await self._carry_out(begun, marked, begun.reason)
@@ -317,12 +315,12 @@ class Erasing(VpnService):
 
     async def _scrubbed(self) -> bool:
         """
-        Wait until nothing is left in the store's own files, and whoever was reading has what was read; whether nothing
-        is left.
+        Wait until the content is gone from the store's own files, and present reads have given it to their callers;
+        whether it is gone.
         """
         is_scrubbed = await self._runtime.loop.run_in_executor(None, self._state.store.scrub, SCRUB_SECONDS)
         await self._history.drained()
-        # Whoever had asked for it has had a turn of the loop.
+        # The callers of these reads have had a turn of the loop then.
         await self._committer.committed()
         return is_scrubbed
 
@@ -335,12 +333,12 @@ class Copies(NamedTuple):
     others: list[int]
     """Copies that jobs made, and copies of those, for dead message queues, too."""
     origins: list[int]
-    """What some of the messages are copies of, as jobs of this Message VPN say."""
+    """The originals of which some of the messages are copies, by the annotations of this Message VPN's jobs."""
     elsewhere: list[str]
     """Replays that may have copied one of the messages into other gateways: ``name: peer address``."""
 
     def later(self, found: Copies) -> Copies:
-        """With what was found later."""
+        """These, and the copies that were found later."""
         return self._replace(
             dead=sorted({*self.dead, *found.dead}), others=sorted({*self.others, *found.others})
         )
@@ -348,14 +346,14 @@ class Copies(NamedTuple):
 
 @dataclass(slots=True)
 class _Jobs:
-    """Those on record that may have copied messages."""
+    """The jobs on record that may have copied messages."""
 
     names: set[str] = field(default_factory=set)
-    """Of all there were."""
+    """The names of all jobs that published here."""
     has_returns: bool = False
-    """Dead letters were sent back: they need not name the job."""
+    """Dead letters were sent back; they need not name the job."""
     first: int | None = None
-    """Their copies have no lower id; None where there was no job."""
+    """No copy of theirs has a lower id; None if there was no job."""
     is_whole: bool = True
     """No record was dropped."""
     elsewhere: list[ReplayRecord] = field(default_factory=list)
@@ -368,7 +366,7 @@ class CopySearch:
 
     async def of(self, ids: Collection[int], since: int = 0) -> Copies:
         """
-        Copies of some messages that the log holds; ``MOST_COPIES`` of a kind at most.
+        The copies that the log holds of some messages; at most ``MOST_COPIES`` of a kind.
 
         Args:
             since: The first id that is looked at.
@@ -400,7 +398,7 @@ class CopySearch:
         return Copies(dead, others, sorted(origins - set(ids)), elsewhere[-MOST_ELSEWHERE:])
 
     def _jobs(self, first: int) -> _Jobs:
-        """Those that may have copied messages from an id on."""
+        """The jobs that may have copied messages from an id on."""
         found = _Jobs()
         for number, record in enumerate(self._broker.replay_records, 1):
             found.is_whole = found.is_whole and record.number == number
@@ -432,12 +430,12 @@ class CopySearch:
         patterns: Collection[str],
         search_for: Callable[[Collection[int]], Search],
     ) -> list[int]:
-        """What searches find for some messages, and for what was found, until that is all."""
+        """What searches find for some messages, and then for what was found, until nothing more is found."""
         messages = self._messages
         found: set[int] = set()
         wanted = set(known)
         while wanted and len(found) < MOST_COPIES:
-            # A copy is newer than what it is of.
+            # A copy is newer than its original.
             first = max(min(wanted) + 1, self._broker.history.first_id, since)
             there = await messages.matching(
                 search_for(wanted), list(patterns), first, self._broker.log.next_id, MOST_COPIES
@@ -448,7 +446,7 @@ class CopySearch:
 
 
 class StoredMessages(VpnPart):
-    """Messages by their ids, or by what a search takes, whether the store has them or the log's archive."""
+    """Finds messages by their ids, or by a search, in the store and in the log's archive."""
 
     async def matching(
         self, search: Search, patterns: Sequence[str], first: int, stop: int, most: int
@@ -457,8 +455,8 @@ class StoredMessages(VpnPart):
         The ids of logged messages from ``first`` on, below ``stop``, that a search takes.
 
         Args:
-            patterns: Topics that it looks at; none for all.
-            most: It is not looked for more than so many.
+            patterns: Topics to look at; empty for all.
+            most: How many to find, at most.
 
         Raises:
             Refused: INTERNAL, the log cannot be read.
@@ -486,11 +484,11 @@ class StoredMessages(VpnPart):
         Those of some messages (rising ids) that are stored or archived.
 
         Raises:
-            Refused: As ``matching`` has it.
+            Refused: As ``matching``.
         """
         reader, history = self._state.reader, self._history
         first_id, next_id = history.first_id, self._broker.log.next_id
-        # What the log begins behind may lie on an endpoint still.
+        # Messages from before the log's beginning may still be on an endpoint.
         held = [i for i in ids if i < first_id]
         rest = [i for i in ids if first_id <= i < next_id]
         ways = ((held, lambda ids: reader.submit(partial(reader.messages, ids))), (rest, history.messages))
@@ -515,13 +513,13 @@ class StoredMessages(VpnPart):
 
 
 def _takes(record: ReplayRecord, topic: str) -> bool:
-    """Whether a job was after messages of a topic."""
+    """Whether a job copies messages of a topic."""
     matches = topic_matcher(record.subscriptions)
     return matches is None or matches(topic)
 
 
 def _dead_search(ids: Collection[int], topics: Collection[str]) -> Search:
-    """What finds the copies for dead message queues of some messages."""
+    """A search for the copies of some messages on dead message queues."""
 
     def accepts(message: MessageView) -> bool:
         return _id_in(message.message_annotations, DEAD_ID) in ids
@@ -531,11 +529,11 @@ def _dead_search(ids: Collection[int], topics: Collection[str]) -> Search:
 
 def _copy_search(topics: Mapping[int, str], ids: Collection[int], jobs: _Jobs) -> Search:
     """
-    What finds the copies that jobs made of some messages, and those for dead message queues of others.
+    A search for the copies that jobs made of some messages, and for copies of others on dead message queues.
 
     Args:
-        topics: By the ids of the messages that all began with.
-        ids: Of which copies for dead message queues are looked for.
+        topics: The topics of the original messages, by their ids.
+        ids: The messages whose copies on dead message queues are searched for.
     """
 
     def accepts(message: MessageView) -> bool:
@@ -558,7 +556,7 @@ def _copy_search(topics: Mapping[int, str], ids: Collection[int], jobs: _Jobs) -
 
 
 def _id_in(annotations: Mapping[str, Any], key: str) -> int:
-    """An id that an annotation says; 0 where it says none, which is nobody's."""
+    """The id in an annotation; 0 if there is none, which is no message's id."""
     found = annotations.get(key)
     return int(found) if isinstance(found, int) and not isinstance(found, bool) else 0
 

@@ -1,16 +1,16 @@
 """
 The history of a Message VPN: the replay log, and before its beginning the log's archive, read as one.
 
-Whoever reads names a place and gets what is there; ``LogHistory`` decides at the moment of each read whether the store
-or the archive has it. Invariant: no gap and no duplicate where they meet, whatever is trimmed, archived or compacted
-meanwhile. It looks for an id in the store while the log has it, and where the log turns out to have dropped it, in the
-archive; what neither has fails the read.
+A reader names a position and gets the messages there; ``LogHistory`` decides at each read whether the store or the
+archive has them. Invariant: no gap and no duplicate where the two meet, whatever is trimmed, archived or compacted
+meanwhile. An id is looked for in the store while the log has it, and in the archive when the log turns out to have
+dropped it. If neither has it, the read fails.
 
-The archive has threads of its own, and users take turns at them, a page each: however slow it is, whoever reads the
-store does not wait for it. Without an archive all of this is the store's reader.
+The archive has threads of its own, and users take turns at them, a page each: a slow archive does not delay reads of
+the store. Without an archive every read is one of the store.
 
-``LogSource`` reads it in the order of ids: out of the message cache while that reaches back far enough, else in pages,
-one ahead.
+``LogSource`` reads the history in the order of ids: from the message cache if that reaches back far enough, otherwise
+in pages, one page ahead.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ from store.ports import Archive, LogPage, Reader, SearchPage, TallyPage, TopicPa
 T = TypeVar("T")
 
 TimedPage: TypeAlias = "tuple[LogPage, float]"
-"""A page, and the seconds of a processor that it took."""
+"""A page, and the processor time that it took, in seconds."""
 
 PAGES_AT_ONCE: Final = 2
-"""Reads of the archive under way: as many as it has threads."""
+"""Reads of the archive at a time: as many as it has threads."""
 
 LOOK_SECONDS: Final = 1.0
-"""What the archive has is asked for again after this: an attach that came in between goes by what is known."""
+"""How long the known extent of the archive is used before the archive is asked again."""
 
 MOST_MESSAGES: Final = 512
-"""Messages that the store gives at once, by their ids (``Reader.messages``)."""
+"""Messages that the store returns in one call, by their ids (``Reader.messages``)."""
 
 
 class HeldMessages(NamedTuple):
-    """What an endpoint holds that a replay onto it does not put there."""
+    """The messages of an endpoint that a replay does not put there."""
 
     routes: Callable[[], Sequence[int]]
-    """Numbers of those by which it comes."""
+    """Numbers of the routes that lead them to the endpoint."""
     has: Callable[[Row], bool]
-    """Whether a message is among it."""
+    """Whether a message is one of them."""
 
 
 class LogHistory:
     """
     Args:
-        broker: Knows which ids lie where, what is or is about to be trimmed, and what rules have taken out; it is told
-            here what the archive has.
+        broker: Knows where ids are stored, what is trimmed or about to be, and what retention rules removed; it learns
+            from this class what the archive has.
         cache: The newest messages.
-        archive: None where the log has none; closed by ``close``.
+        archive: None if the log has none; closed by ``close``.
     """
 
     def __init__(
         self, broker: Broker, cache: MessageCache, store: Reader, archive: Archive | None, runtime: Runtime
     ) -> None:
         self.left = broker.retention.left
-        """Those of some rows that were read which the log still has, and those that it never had."""
+        """Filters rows that were read: those that the log still has, and those that were never logged, remain."""
         self.taken_from = broker.retention.taken_from
-        """What rules of retention took out of the topics of some subscriptions."""
+        """What retention rules removed from the topics of some subscriptions."""
         self.archive_reads = ArchiveReads()
-        """What was read out of the archive since the start."""
+        """Counts of the reads of the archive since the start."""
         self.cache = cache
         self.runtime = runtime
         self.archive = archive
@@ -93,11 +93,11 @@ class LogHistory:
         return self._history.first_id
 
     def _is_stored(self, message_id: int) -> bool:
-        """Whether the log may still have an id, itself."""
+        """Whether the log itself may still have an id."""
         return message_id >= max(self._history.log.first_id, self._trimming.below)
 
     async def drained(self) -> None:
-        """Wait until all that was being read when this was asked was given to whoever had asked for it."""
+        """Wait until all reads that are under way now have given their callers the result."""
         reading = list(self._tasks)
         archive, executor = self.archive, self.runtime.loop.run_in_executor
         await executor(None, self._store.drain)
@@ -127,9 +127,9 @@ class LogHistory:
         Messages from ``position`` on, below ``end``; as ``Reader.log_page``.
 
         Args:
-            user: Whose turn it takes at the archive.
-            held: With what an endpoint holds alone: of all topics in the store, of its routes where the log no longer
-                reaches.
+            user: The user whose turn at the archive it takes.
+            held: Include what only an endpoint holds: of all topics in the store, of the endpoint's routes before the
+                beginning of the log.
 
         Raises, by the future:
             LogTrimmed: Neither log nor archive has what comes next.
@@ -161,7 +161,7 @@ class LogHistory:
             try:
                 return await off_loop(store, stored)
             except LogTrimmed:
-                pass  # It was archived before, or is lost.
+                pass  # It was trimmed: the archive has it, or it is lost.
         page, taken = await self._from_archive(position, user, archived)
         self.archive_reads.messages += len(page.rows)
         if held is not None:
@@ -181,7 +181,7 @@ class LogHistory:
             self._history.archived = archive.run
 
     async def _read(self, archive: Archive, read: Callable[[], T]) -> T:
-        """One read of the archive, in its turn: for as many as have one, it has threads."""
+        """One read of the archive; the caller has a turn, and the archive has a thread for each turn."""
         reads, seconds = self.archive_reads, self.runtime.clock.seconds
         started = seconds()
         try:
@@ -193,7 +193,7 @@ class LogHistory:
             reads.seconds.add(seconds() - started)
 
     def messages(self, ids: Sequence[int], user: str = ADMINISTRATION) -> Future[list[Row]]:
-        """These messages (rising ids), as ``Reader.messages``; what only the archive has is among them."""
+        """These messages (rising ids), as ``Reader.messages``, including those that only the archive has."""
         if self.archive is None:
             return self._store.submit(partial(self._store.messages, ids))
         return self._begun(partial(self._messages, ids[:MOST_MESSAGES], self.archive, user))
@@ -209,7 +209,7 @@ class LogHistory:
     async def _messages(self, ids: Sequence[int], archive: Archive, user: str) -> list[Row]:
         rows = await off_loop(self._store, self._store.messages, ids)
         there = {row[ID] for row in rows}
-        # Behind the last one the store may have left some out for want of room.
+        # The store may have left out messages after the last one, as the page was full.
         last = rows[-1][ID] if rows else ids[-1]
         missing = [i for i in ids if i <= last and not self._is_stored(i) and i not in there]
         if not missing:
@@ -217,7 +217,7 @@ class LogHistory:
         try:
             found = await self._from_archive(missing[0], user, partial(archive.messages, missing))
         except LogTrimmed as trimmed:
-            # Whoever has it to deliver, tries again.
+            # The feed that has to deliver it tries again.
             raise ReadFailed(f"message {missing[0]} is in neither log nor archive: {trimmed}") from None
         self.archive_reads.messages += len(found)
         if len(found) < len(missing) and found:
@@ -239,7 +239,7 @@ class LogHistory:
             page = await off_loop(store, store.search_page, search, patterns, position, end)
             if archive is None or self._is_stored(position):
                 return page
-            # Some of it was trimmed before it was looked at, perhaps.
+            # Some messages may have been trimmed before they were looked at.
         return await self._from_archive(position, user, partial(archive.search_page, search, position, end))
 
     async def topics_below(
@@ -283,7 +283,7 @@ class LogHistory:
 
     async def archived(self, ids: Sequence[int], user: str = ADMINISTRATION) -> set[int]:
         """
-        Which of some messages (rising ids) the archive has; of what lies before a gap in it, none.
+        Which of some messages (rising ids) the archive has; none of those before a gap in the archive.
 
         Raises:
             ReadFailed: It cannot be read.
@@ -299,7 +299,7 @@ class LogHistory:
             try:
                 page = await self._from_archive(rest[-1], user, read)
             except LogTrimmed:
-                break  # It is another archive than it was.
+                break  # The archive was replaced by another one.
             found.update(i for i, _ in page.found)
             rest = [i for i in rest if i < page.position]
         return found.intersection(ids)
@@ -308,7 +308,7 @@ class LogHistory:
 
     async def look(self, user: str = ADMINISTRATION, *, anew: bool = False) -> None:
         """
-        See what the archive has, unless that was seen a moment ago, and reaches to the log.
+        Ask the archive which ids it has, unless the known answer is recent and the archive reaches to the log.
 
         Raises:
             ReadFailed: It cannot be read: until it can, nothing of it is part of the history.
@@ -337,11 +337,11 @@ class LogHistory:
         last: bool,
     ) -> T:
         """
-        Have a question answered by log and archive together.
+        Answer a question from log and archive together.
 
         Args:
-            matches: The topics of whose last message is asked; None for all.
-            last: That is asked at all.
+            matches: The topics of the last message that the question needs; None for all.
+            last: Whether it needs the last message.
         """
         archive, store = self.archive, self._store
         assert archive is not None
@@ -360,7 +360,7 @@ class LogHistory:
         found = await off_loop(store, store.last_matching, matches)
         if archive is None or (found is not None and found >= history.log.first_id):
             return found
-        # The store has dropped no more than that.
+        # The store has dropped no id from this one on.
         below = max(history.log.first_id, self._trimming.below)
         if archive.run is None or archive.run.last_id + 1 < below:
             await self.look(user, anew=True)
@@ -375,11 +375,11 @@ class LogHistory:
 
     async def positions_since(self, times_ms: Sequence[int], user: str = ADMINISTRATION) -> list[int]:
         """
-        Where times lie: for each the lowest id from which on all arrived then or later. Exact in the log, and evenly
-        within each file of the archive, where that has what was before; raises as ``last_matching``.
+        The positions of times: for each, the lowest id from which on all messages arrived then or later. Exact in the
+        log; in the archive, times are taken to be spread evenly within a file. Raises as ``last_matching``.
         """
         store, archive, first_id = self._store, self.archive, self._history.first_id
-        # With where the store itself begins: what is known of that here may be older.
+        # Time 0 gives the store's own first id: the one known here may be older.
         stored_from, *stored = await off_loop(store, store.positions_since, [0, *times_ms])
         early = [time_ms for time_ms, found in zip(times_ms, stored, strict=True) if found <= stored_from]
         if archive is None or first_id >= stored_from or not early:
@@ -398,16 +398,16 @@ class LogHistory:
     # --- futures that are tasks -------------------------------------------------------------------------------
 
     def _begun(self, reading: Callable[[], Awaitable[T]]) -> Future[T]:
-        """A read that takes several steps, as what whoever reads the store alone is given."""
+        """Begin a read of several steps; returns a future like that of a read of the store."""
         done: Future[T] = Future()
         task = keep(self.runtime.loop.create_task(_fulfil(done, reading)), self._tasks)
-        # Nobody waits for it any more: nor does it wait for its turn.
+        # A caller that cancels the future also cancels the wait for a turn.
         done.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
         return done
 
 
 def finished(result: T) -> Future[T]:
-    """What need not be read, as what is read is given."""
+    """A finished future, for what need not be read."""
     done: Future[T] = Future()
     done.set_result(result)
     return done
@@ -428,7 +428,7 @@ async def _fulfil(done: Future[T], reading: Callable[[], Awaitable[T]]) -> None:
 
 
 def _with_held(page: LogPage, held: Iterable[Row], stop: int) -> LogPage:
-    """A page of the archive, with an endpoint's own messages in the place of what it has of them; up to ``stop``."""
+    """A page of the archive up to ``stop``, in which an endpoint's own messages replace those of the archive."""
     own = {row[ID]: row for row in held if row[ID] < stop}
     rows = [row for row in page.rows if row[ID] < stop and row[ID] not in own]
     return LogPage(sorted([*rows, *own.values()], key=lambda row: row[ID]) if own else rows, stop)
@@ -436,16 +436,16 @@ def _with_held(page: LogPage, held: Iterable[Row], stop: int) -> LogPage:
 
 @dataclass(frozen=True, slots=True)
 class HistoryProbe:
-    """Questions to log and archive that are answered on a thread of the archive's (``LogProbe``)."""
+    """Answers questions to log and archive on a thread of the archive (``LogProbe``)."""
 
     archive: Archive
     store: Reader
     last: int | None
-    """The last message on the topics asked for, which was looked for before."""
+    """The last message on the requested topics, which was found before."""
 
     def first_since(self, time_ms: int) -> int | None:
         stored = self.store.submit(partial(self.store.first_since, time_ms)).result()
-        # After the store: what that had dropped already is there by now.
+        # After the store: the archive now has what the store had dropped already.
         self.archive.look()
         found = [stored, self.archive.first_since(time_ms)]
         return min((i for i in found if i is not None), default=None)
@@ -459,7 +459,7 @@ class HistoryProbe:
 
 
 def off_loop(reader: Reader | Archive, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-    """Have something done on one of the threads that read the store, or the archive; awaited on the loop."""
+    """Run something on one of the reader threads of the store or the archive; await the result on the loop."""
     return asyncio.wrap_future(reader.submit(partial(work, *args)))
 
 
@@ -468,11 +468,11 @@ class LogSource:
     A cursor that never skips: what ``read`` returns covers every id from ``position`` to the position it names.
 
     Args:
-        patterns: Topics of interest; rows of others may come along all the same. Empty: all.
+        patterns: Topics of interest; rows of others may be included. Empty: all.
         wake: Called on the loop when a page that ``read`` had to wait for is there, with the error if it could not
             be read.
         user: Who reads.
-        held: With what an endpoint alone holds (``LogHistory.page``).
+        held: Include what only an endpoint holds (``LogHistory.page``).
     """
 
     def __init__(
@@ -491,7 +491,7 @@ class LogSource:
         """It needs nothing that the log has below this id."""
         self.position = position
         self._columns: Columns | None = None
-        """Of the page that ``read`` gave some of last."""
+        """The columns of the page that ``read`` last returned a part of."""
         self._given = 0, 0
         self._cache = history.cache
         self._history = history
@@ -508,7 +508,7 @@ class LogSource:
 
     @property
     def columns(self) -> Columns | None:
-        """Of what ``read`` gave last, where that came so. The caller's."""
+        """The columns of what ``read`` last returned; None if it came without. The caller may change them."""
         return None if self._columns is None else self._columns.part(*self._given)
 
     @property
@@ -517,7 +517,7 @@ class LogSource:
         return self.position >= self._cache.next_id
 
     def is_behind(self, rows: int) -> bool:
-        """Whether what comes next is no longer in memory, or more than so many rows from the newest."""
+        """Whether the next message is no longer in memory, or more than ``rows`` before the newest."""
         cache = self._cache
         return (
             self._page is not None or self.position < cache.first_id or cache.next_id - self.position > rows
@@ -525,13 +525,13 @@ class LogSource:
 
     def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
         """
-        The next rows, at most ``limit``, and the position after them; it may move on without rows.
+        The next rows, at most ``limit``, and the position after them; the position may advance without rows.
 
         Returns:
             None at the end of the log, and while a page is being read (``wake`` is called then).
 
         Raises:
-            store.errors.LogTrimmed: What comes next is in the log no longer.
+            store.errors.LogTrimmed: The next message is no longer in the log.
             store.errors.ReadFailed: It could not be read.
         """
         cache = self._cache
@@ -551,11 +551,11 @@ class LogSource:
         return self._from_page(page, limit)
 
     def skip_to(self, position: int) -> None:
-        """Nothing below ``position`` is of interest; only where all that was committed has been taken."""
+        """Skip the ids below ``position``. Call this only when ``is_at_end``."""
         self.position = max(self.position, position)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more: the markers are in the pages that were read."""
+        """The contents of these messages were erased: put the markers into the pages that were read."""
         if self._page is not None:
             self._page = _with_markers(self._page, markers)
         coming = self._next
@@ -566,7 +566,7 @@ class LogSource:
     @property
     def held_bytes(self) -> int:
         """
-        The contents of the page that was read and not taken, and of the one ahead, which is taken to be as large.
+        The size of the page that was read and not taken, and of the page ahead, which is assumed to be as large.
         """
         page = self._page
         if page is not None and self._sized is not page:
@@ -575,21 +575,21 @@ class LogSource:
         return self._page_bytes * ((page is not None) + (self._next is not None))
 
     def let_go(self) -> None:
-        """Nothing is wanted for a while: what was read and not taken is read again."""
+        """Drop the pages, as nothing is wanted for a while: what was not taken is read again."""
         if self._waits:
-            return  # It is told of that page, and can say so again.
+            return  # ``wake`` tells the caller of that page, and it can call this again then.
         if self._next is not None:
             self._next.cancel()
         self._page = self._next = self._sized = self._columns = None
 
     def close(self) -> None:
-        """Nobody reads on: no page is kept, and nobody woken by one that is under way."""
+        """End the reading: drop all pages, and call ``wake`` no more."""
         if self._next is not None:
             self._next.cancel()
         self._wake = self._page = self._next = self._sized = self._columns = None
 
     def spent_reading(self) -> float:
-        """Seconds of a processor that pages took which have arrived since this was asked last."""
+        """Processor seconds of the pages that arrived since the last call of this."""
         spent, self._read_seconds = self._read_seconds, 0.0
         return spent
 
@@ -611,7 +611,7 @@ class LogSource:
         return left, self.position
 
     def _left(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Those that the log still has, and those that somebody has without it."""
+        """The rows that the log still has, and those that an endpoint holds without it."""
         left, held = self._history.left(rows), self._held
         if held is None or len(left) == len(rows):
             return left
@@ -632,7 +632,7 @@ class LogSource:
         try:
             page, taken = arrived.result()
         finally:
-            # An error that it raises has this frame, and this frame would have the error.
+            # The error's traceback refers to this frame; without this, the frame would refer to the error.
             del arrived
         self._read_seconds += taken
         self._page, self._index = page, 0
@@ -656,11 +656,11 @@ class LogSource:
 
 class ValuesSource(LogSource):
     """
-    The values of a last-value queue, and then the log from where it stands.
+    The values of a last-value queue, and then the log from ``position`` on.
 
     Args:
         pages: Reads values from an id on.
-        value: The first id of a value that is wanted.
+        value: The first wanted id of a value.
     """
 
     def __init__(
@@ -677,7 +677,7 @@ class ValuesSource(LogSource):
         super().__init__(history, position, patterns, wake, user=user)
         self.log_from = position
         self.value: int | None = value
-        """The first that was not taken; None when all were."""
+        """The id of the first value that was not taken; None when all were."""
         self._pages = pages
         self._values: list[Row] | None = None
         self._after = value
@@ -690,11 +690,11 @@ class ValuesSource(LogSource):
         return self.value is None and super().is_at_end
 
     def is_behind(self, rows: int) -> bool:
-        """See ``LogSource``; who is still given values is."""
+        """See ``LogSource``; true while values are read."""
         return self.value is not None or super().is_behind(rows)
 
     def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
-        """See ``LogSource``: of the ids below where it stood, it has those that are values."""
+        """See ``LogSource``; of the ids below the first ``position``, only those of values are returned."""
         if self.value is None:
             return super().read(limit)
         self._columns = None
@@ -706,7 +706,7 @@ class ValuesSource(LogSource):
             if not self._coming.done():
                 return None
             page, self._coming = self._coming.result(), None
-            # To its reader a value is as a message of the log, and needs no route.
+            # To a reader, a value is like a message of the log, and needs no route.
             self._values = [(*row[:HELD], None, row[CONTENT]) for row in page.rows]
             self._after = page.position
         rows, self._values = self._values[:limit], self._values[limit:]

@@ -1,9 +1,10 @@
 """
-All Message VPNs of a gateway: opened at the start, made, changed and deleted while it runs, taken over and lost.
+All Message VPNs of a gateway: opens them at the start, creates, changes and deletes them while it runs, takes stores
+over, and gives up lost ones.
 
-One whose store another gateway has waits for it (``WaitingVpn``), and is one of ``MessageVpns`` as soon as it has it;
-one whose store another gateway took is not any more, and waits. Nothing of what it knew is kept for later. While one
-waits, readers are served on a standby of its store, where its settings say so.
+A Message VPN whose store another gateway has waits for the store (``WaitingVpn``), and is one of ``MessageVpns`` as
+soon as it has the store. When another gateway takes its store, it leaves ``MessageVpns`` and waits; nothing of its
+state is kept. While it waits, readers are served from a standby of its store, if its settings say so.
 
 Invariant: a change is durable before it takes effect, and what the configuration file names is changed there alone, see
 ``gateway.config.changes``. One change at a time.
@@ -51,7 +52,7 @@ from store.following import Followed, FollowedStore
 from store.ports import Archive, StoreOptions, Stores
 
 LEAVE_SECONDS: Final = 3.0
-"""How long the clients of a Message VPN that was deposed may take to be gone: longer than a connection has to close."""
+"""How long the clients of a deposed Message VPN may take to leave: longer than a connection may take to close."""
 
 LEFT_SECONDS: Final = 0.01
 
@@ -59,7 +60,7 @@ OpenArchive: TypeAlias = "Callable[[str, int, StoreOptions], Archive]"
 """Called with a place, the generation of the log, and the bounds of a page."""
 
 StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
-"""The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
+"""The stores of an engine: the one that keeps files in the data folder, or the one that a URL names."""
 
 Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
 """Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
@@ -76,29 +77,29 @@ class VpnPorts:
     stores_of: StoresOf
     """Where messages are kept."""
     open_archive: OpenArchive | None = None
-    """Opens the archive of a log; where there is none, an archive in the settings is an error."""
+    """Opens the archive of a log; if it is None, an archive in the settings is an error."""
     follow: Follow | None = None
-    """Reads a store on a standby while another gateway has it; where there is none, nobody reads then."""
+    """Reads a store on a standby while another gateway has it; if it is None, no readers are served meanwhile."""
     add_span: Callable[[Span], None] | None = None
     """Takes spans of messages; None where nothing is traced."""
     jobs: JobPorts | None = None
     clock: Clock | None = None
-    """The machine's, made steady, if none is given."""
+    """By default the machine's clock, made steady."""
     tuning: Tuning | None = None
 
 
 class MessageVpns(Mapping[str, MessageVpn]):
     """
-    Opens all that are configured, and all that administrators made.
+    Opens all Message VPNs that are configured, and all that administrators created.
 
     Args:
-        folder: Where it is kept what administrators made.
-        advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
-        connections: Those that are open now.
+        folder: Where changes by administrators are stored.
+        advertised: HOST:PORT to which clients of other gateways are sent for a Message VPN that names none; or empty.
+        connections: The connections that are open now.
 
     Raises:
         store.errors.StoreError: A file cannot be used; an engine is not installed; a store was written by a later
-            version. One on other machines that cannot be reached is waited for.
+            version. If a store on other machines cannot be reached, its Message VPN waits for it.
         gateway.config.ConfigError: What administrators changed cannot be read.
     """
 
@@ -122,7 +123,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
         for vpn in settings.vpns.values():
-            # What it needs is missed now, and not when a store has been opened, or taken over.
+            # If something is missing for it, fail now, and not after a store was opened or taken over.
             archive = self._factory.archive(vpn, 0)
             if archive is not None:
                 archive.close()
@@ -137,7 +138,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             except StoreError as error:
                 if vpn.store is None:
                     raise
-                # Other machines may be on their way: whoever starts them all at once need not know in what order.
+                # Other machines may be starting: if all are started together, their order must not matter.
                 self._wait(name, vpn, None, str(error))
 
     def __getitem__(self, name: str) -> MessageVpn:
@@ -151,16 +152,16 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     @property
     def waiting(self) -> Mapping[str, WaitingVpn]:
-        """Message VPNs whose stores other gateways have, by name: none of them is among these."""
+        """Message VPNs whose stores other gateways have, by name; they are not in this mapping."""
         return self._waiting
 
     @property
     def reading(self) -> Mapping[str, MessageVpn]:
-        """Those of them whose logs are read here, on a standby of the store."""
+        """Those of the waiting ones whose logs are read here, on a standby of the store."""
         return self._readers.vpns
 
     def start(self) -> None:
-        """See ``MessageVpn.start``; those that wait ask for their stores from now on."""
+        """Start all Message VPNs; those that wait ask for their stores from now on."""
         for vpn in self._vpns.values():
             vpn.start()
         for waiting in self._waiting.values():
@@ -178,7 +179,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     @property
     def settings(self) -> Settings:
-        """The configuration's, with these Message VPNs as they are now."""
+        """The configuration's settings, with the present ones of these Message VPNs."""
         return replace(
             self._configuration.settings,
             vpns={name: vpn.settings for vpns in (self._vpns, self._waiting) for name, vpn in vpns.items()},
@@ -205,14 +206,14 @@ class MessageVpns(Mapping[str, MessageVpn]):
         return waiting
 
     def _begin_waiting(self, waiting: WaitingVpn) -> None:
-        """It asks for its store from now on; readers are served meanwhile, where its settings say so."""
+        """Have it ask for its store from now on; readers are served meanwhile, if its settings say so."""
         waiting.start()
         self._readers.start(waiting.name)
 
     # --- taking over, and losing ------------------------------------------------------------------------------
 
     def _taken_over(self, name: str, opened: OpenedStore) -> None:
-        """The store of a Message VPN that waited for it is this gateway's."""
+        """This gateway has got the store that a Message VPN waited for."""
         waiting = self._waiting[name]
         self._readers.stop(name, f"this gateway is the active one of the Message VPN {name!r} now")
 
@@ -223,7 +224,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         try:
             made = self._make(name, waiting.settings, opened)
         except Exception as error:
-            # An archive that cannot be opened, say: what waits must not wait for nothing.
+            # For example, an archive cannot be opened: the Message VPN must go on asking for its store.
             self._loop.run_in_executor(None, opened.store.close)
             put_off(f"{type(error).__name__}: {error}")
             return
@@ -237,7 +238,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
 
     def _deposed(self, vpn: MessageVpn, loop: EndableLoop) -> None:
-        """Another gateway has taken the store: nothing of the Message VPN goes on, and it waits again."""
+        """Another gateway has taken the store: end everything in the Message VPN, which waits again."""
         name = vpn.name
         told = Refused(
             ErrorCode.CONNECTION_FORCED,
@@ -256,7 +257,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         A Message VPN that is to be changed.
 
         Raises:
-            Refused: INTERNAL, it waits; NOT_FOUND, it is gone.
+            Refused: INTERNAL, it waits for its store; NOT_FOUND, there is no such Message VPN.
         """
         if name in self._waiting:
             raise Refused(ErrorCode.INTERNAL, self._waiting[name].sentence)
@@ -268,10 +269,11 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     async def create(self, name: str, changes: Changes) -> MessageVpn:
         """
-        Make a Message VPN, which is there at every start from now on. A file that is there already is taken up.
+        Create a Message VPN, which is opened at every start from now on. A file of its name that exists is used.
 
         Raises:
-            Refused: INVALID_FIELD, it is no name; ALREADY_EXISTS, it is there; INTERNAL, it could not be stored.
+            Refused: INVALID_FIELD, the name is invalid; ALREADY_EXISTS, the name is taken; INTERNAL, the change could
+                not be stored.
         """
         try:
             _NAME.validate_python(name)
@@ -295,11 +297,11 @@ class MessageVpns(Mapping[str, MessageVpn]):
         Change settings of a Message VPN, now and for every start to come.
 
         Args:
-            change: What is to be, or how that follows from what is when it is this change's turn.
+            change: The changed settings, or a function that makes them from the settings at this change's turn.
 
         Raises:
-            Refused: PRECONDITION_FAILED, the configuration file names one, or the log would take nothing; INTERNAL, it
-                could not be stored.
+            Refused: PRECONDITION_FAILED, the configuration file names one of the settings, or the log would take
+                nothing; INTERNAL, the change could not be stored.
         """
         async with self._turn:
             vpn = self._active(name)
@@ -328,8 +330,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
         Delete a Message VPN and its file.
 
         Raises:
-            Refused: PRECONDITION_FAILED, there is something in it or the configuration would bring it back; INTERNAL,
-                it could not be stored.
+            Refused: PRECONDITION_FAILED, it is not empty or the configuration would bring it back; INTERNAL, the change
+                could not be stored.
         """
         async with self._turn:
             vpn = self._active(name)
@@ -389,13 +391,13 @@ class MessageVpns(Mapping[str, MessageVpn]):
         Make these the settings in effect.
 
         Returns:
-            What could not be done, as other queues are there by these names; the rest is.
+            The differences that could not be applied, as other queues have these names; everything else is applied.
         """
         async with self._turn:
             self._configuration = configuration
             self._factory.configure(configuration.settings)
             named = configuration.named
-            # An administrator may have been faster than the reading: what is kept now counts.
+            # An administrator may have made a change since the configuration was read: use what is kept now.
             vpns = administered_over(configuration.settings, self._kept, named).vpns
             refused: list[Difference] = []
             for vpn in (*self._vpns.values(), *self._readers.vpns.values()):
@@ -416,7 +418,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             return refused
 
     def _begin(self, name: str, settings: Vpn) -> None:
-        """Open a Message VPN that is new in the configuration; one whose store may block waits for it."""
+        """Open a Message VPN that is new in the configuration; if its store may block, it waits for it."""
         if settings.store is None:
             self._make(name, settings, self._factory.open(name, settings)).start()
         else:
@@ -426,8 +428,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
 class VpnFactory:
     """
     Args:
-        settings: The gateway's; others are given to ``configure``.
-        advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
+        settings: The gateway's; ``configure`` replaces them.
+        advertised: HOST:PORT to which clients of other gateways are sent for a Message VPN that names none; or empty.
     """
 
     def __init__(self, settings: Settings, advertised: str, ports: VpnPorts) -> None:
@@ -457,7 +459,7 @@ class VpnFactory:
         )
 
     def open(self, name: str, vpn: Vpn) -> OpenedStore:
-        """Open the store, and ask what its commits survive. Blocks; from any thread."""
+        """Open the store, and ask what its commits survive. Blocks; any thread may call it."""
         now_ms = (self.ports.clock or SystemClock()).now_ms()
         with _of_this_version(name):
             store = self.ports.stores_of(vpn.store).open(name, now_ms, self.store_options(vpn))
@@ -474,7 +476,7 @@ class VpnFactory:
         return self.ports.open_archive(vpn.archive.read_at, generation, self.store_options(vpn))
 
     def archived(self, name: str, vpn: Vpn) -> ArchivedSource | None:
-        """What an archiver is told that the gateway runs, if it does."""
+        """The input of the archiver that the gateway runs; None if it runs none."""
         if vpn.archive is None or vpn.archive.to is None:
             return None
         if vpn.store is None:
@@ -490,7 +492,7 @@ class VpnFactory:
         self, name: str, vpn: Vpn, opened: OpenedStore, deposed: Callable[[MessageVpn, EndableLoop], None]
     ) -> MessageVpn:
         """
-        The Message VPN of a store.
+        Make the Message VPN of a store.
 
         Args:
             deposed: Called once another gateway has taken the store.
@@ -510,10 +512,10 @@ class VpnFactory:
         self, name: str, vpn: Vpn, store: FollowedStore, elsewhere: Callable[[], Refused]
     ) -> tuple[MessageVpn, EndableLoop]:
         """
-        One that only reads, on a standby of its store, and the loop that it is ended by.
+        Make a Message VPN that only reads, on a standby of its store; returned with the loop that ends it.
 
         Args:
-            elsewhere: What a client is told that wants more than that.
+            elsewhere: The error for a client that wants more than that.
         """
         endable, log = EndableLoop(self._loop), store.recovered.log
         runtime = replace(self.runtime(name, endable, log.last_time_ms), add_span=None)
@@ -526,7 +528,7 @@ class VpnFactory:
 
         Args:
             loop: The gateway's, if none is given.
-            last_time_ms: The newest time that was given out in it.
+            last_time_ms: The newest time that a message of it was stamped with.
         """
         ports, telemetry = self.ports, self._settings.telemetry
         return Runtime(
@@ -542,7 +544,7 @@ class VpnFactory:
 
 @contextmanager
 def _of_this_version(vpn: str) -> Iterator[None]:
-    """A setting of an endpoint that is not known here is one of a later version."""
+    """Report an unknown setting of an endpoint as that of a later version."""
     try:
         yield
     except LaterSetting as error:
@@ -561,12 +563,12 @@ class StandbyReaders:
     _waiting: Mapping[str, WaitingVpn]
     """Message VPNs that wait for their stores, by name."""
     vpns: dict[str, MessageVpn] = field(default_factory=dict)
-    """Those whose logs are read here, by name."""
+    """The Message VPNs whose logs are read here, by name."""
     _loops: dict[str, EndableLoop] = field(default_factory=dict)
     _reads: dict[str, StandbyReads] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
-        """Have readers served here, if the Message VPN's settings say so, while it waits."""
+        """Serve readers here while the Message VPN waits, if its settings say so."""
         settings, follow = self._waiting[name].settings, self._factory.ports.follow
         store = settings.store
         if store is None or follow is None or not store.standby_reads or self._departures.is_closing:
@@ -581,7 +583,7 @@ class StandbyReaders:
         reads.start()
 
     def stop(self, name: str, why: str) -> None:
-        """Read no more of it; readers go."""
+        """End the reads of a Message VPN; its readers are disconnected."""
         self._stop(name)
         self._end(name, why)
 
@@ -600,7 +602,7 @@ class StandbyReaders:
         return Following(made, store.recovered.endpoints)
 
     def _end(self, name: str, why: str) -> None:
-        """Readers go, and are sent to the active gateway when they come again, until this one reads anew."""
+        """Disconnect readers; until this gateway reads again, it sends them to the active one when they connect."""
         made = self.vpns.pop(name, None)
         if made is None:
             return
@@ -617,19 +619,19 @@ class StandbyReaders:
 class Departures:
     """
     Args:
-        connections: Those that are open now.
+        connections: The connections that are open now.
     """
 
     def __init__(self, connections: Callable[[], Iterable[ClientConnection]]) -> None:
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._dropping: set[asyncio.Task[None]] = set()
-        """Message VPNs that were deposed, and are not gone yet."""
+        """Tasks that close deposed Message VPNs."""
         self.is_closing = False
-        """The gateway stops: nothing follows a departure."""
+        """The gateway stops: nothing happens after a departure."""
 
     async def close(self) -> None:
-        """Wait for all of them."""
+        """Wait for all departures."""
         if self._dropping:
             await asyncio.wait(self._dropping)
 
@@ -638,13 +640,13 @@ class Departures:
         return any(connection.vpn_name == name for connection in self._connections())
 
     def disconnect(self, name: str, refused: Refused) -> None:
-        """Its clients go, and are told why."""
+        """Close the connections of its clients with an error."""
         for connection in list(self._connections()):
             if connection.vpn_name == name:
                 connection.stop(refused)
 
     def drop(self, vpn: MessageVpn, then: Callable[[], None]) -> None:
-        """Close the store of a Message VPN that is none any more, once its clients are gone."""
+        """Close the store of a deposed Message VPN once its clients are gone, and then call ``then``."""
 
         async def drop() -> None:
             until = self._loop.time() + LEAVE_SECONDS

@@ -1,10 +1,10 @@
 """
-The replay log of a Message VPN as clients and administrators ask for it: what it holds, where a replay starts, points,
-lists of messages, and when they came.
+What clients and administrators ask of a Message VPN's replay log: where a replay starts, points, lists of messages, and
+when messages arrived.
 
 The log is read off the loop, page by page. At most one reader thread of a Message VPN searches or lists, however many
-ask: users take turns, a page each. Beside live traffic a search rests after a page for as long as the page took. A long
-one says how far it is, every few seconds; its attach waits meanwhile, and it ends with its connection.
+users ask: they take turns, a page each. During live traffic a search pauses after each page for as long as the page
+took. A long search logs its progress every few seconds; its attach waits meanwhile, and it ends with its connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import Reader
 
 CHUNK: Final = 256
-"""Messages that are read at once, if they are small."""
+"""Messages that are read in one call, if they are small."""
 
 T = TypeVar("T")
 
@@ -45,9 +45,9 @@ class MessageLog(VpnPart):
     def __init__(self, state: VpnState) -> None:
         super().__init__(state)
         self.listing = LogListing(state)
-        """Lists of it, for people."""
+        """Lists of the log's messages, for people."""
         self.histogram = LogHistogram(state)
-        """When what is in it came, for people."""
+        """When the log's messages arrived, for people."""
 
     async def resolve_start(
         self,
@@ -58,11 +58,11 @@ class MessageLog(VpnPart):
         with_archive: bool = True,
     ) -> starts.Resolved:
         """
-        Where a replay of these topics starts, as it was asked for.
+        Resolve the requested start of a replay of these topics.
 
         Args:
-            user: Who asks: of searches, users take turns.
-            with_archive: Whether what lies before the log is looked for in its archive.
+            user: Who asks: users take turns at searches.
+            with_archive: Whether to look in the archive for what was before the log.
 
         Raises:
             Refused: It cannot start there.
@@ -73,7 +73,7 @@ class MessageLog(VpnPart):
     async def resolve_start_on(
         self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
     ) -> starts.Resolved:
-        """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
+        """The same for an endpoint's subscriptions, with their exceptions, and for the part that a stream shows."""
         topics = endpoint.topics
         return await StartSearch(self._state, start, topics.patterns, topics.matches, user, endpoint).run()
 
@@ -84,7 +84,7 @@ class MessageLog(VpnPart):
         Name a place in the log; returns when that is durable.
 
         Args:
-            start: The place, in any way that a replay start says one; None (or live) for now.
+            start: The place, in any form of a replay start; None (or live) for now.
 
         Raises:
             Refused: The name is taken or bad, the log has no such place, or the store could not write.
@@ -106,10 +106,10 @@ class MessageLog(VpnPart):
 
     async def delete_point(self, name: str) -> None:
         """
-        Take a name away; returns when that is durable.
+        Delete a point; returns when that is durable.
 
         Raises:
-            Refused: There is none of this name, or the store could not write.
+            Refused: There is no point of this name, or the store could not write.
         """
         points = self._broker.points
         point, effects = points.delete(name)
@@ -130,10 +130,10 @@ class MessageLog(VpnPart):
 @dataclass(eq=False)
 class StartSearch:
     """
-    Looks for the place where a replay starts.
+    Finds the place where a replay starts.
 
-    A message-id or a selector is searched for first, and the newest messages are counted, in what the log holds at that
-    moment.
+    If the start is a message-id or a selector, it searches what the log holds at that moment. If the start is a number
+    of newest messages, it counts these.
     """
 
     state: VpnState
@@ -143,9 +143,9 @@ class StartSearch:
     matches: Callable[[str], bool] | None
     """Whether a topic is one of them; None when every topic is."""
     user: str
-    """Who asks: of searches, users take turns."""
+    """Who asks: users take turns at searches."""
     _endpoint: Endpoint | None = None
-    """What is replayed or read, if it is not the log itself: a stream may show no more than a part."""
+    """The endpoint that is replayed or read; None for the log itself. A stream may show only a part of the log."""
 
     def __post_init__(self) -> None:
         self._now_ms = self.state.runtime.clock.now_ms()
@@ -153,12 +153,12 @@ class StartSearch:
     async def run(self, *, with_archive: bool = True) -> starts.Resolved:
         """
         Args:
-            with_archive: Whether what lies before the log is looked for in its archive.
+            with_archive: Whether to look in the archive for what was before the log.
 
         Raises:
             Refused: It cannot start there.
         """
-        # What can be refused at once is refused before a search that may take minutes.
+        # Before a search that may take minutes, refuse what can be refused without it.
         facts = self._facts()
         starts.check_start(self.start, facts)
         with_archive = with_archive and self.state.history.archive is not None
@@ -168,12 +168,12 @@ class StartSearch:
             found = await self._look_for(facts)
             resolved = await self.state.read(self._resolve, self._facts(), found, self.state.reader)
             if with_archive and self.state.broker.trimming.below > facts.log_first_id:
-                # Some of it may have been trimmed before it was looked at.
+                # Some messages may have been trimmed before they were looked at.
                 resolved = await self._before_log()
         if self.state.told_anew is not None and self.start.kind is not StartKind.LIVE:
-            # On a standby a rule's messages are gone a moment before it is known which these were.
+            # On a standby a rule's messages are gone a moment before this gateway knows which ones.
             await self.state.told_anew()
-        # By what rules of retention have taken out of the log while it was looked at.
+        # Retention rules may have removed messages from the log during the search.
         taken_out = self._facts().taken_out
         starts.check_is_whole(self.start, resolved.first, taken_out, self._now_ms)
         return replace(resolved, without_below=taken_out.below)
@@ -185,7 +185,7 @@ class StartSearch:
         return starts.resolve(self.start, facts, probe, self._now_ms, self.matches, found)
 
     async def _before_log(self) -> starts.Resolved:
-        """The same for a start that may lie in the archive: whoever asks for one waits until that was seen."""
+        """The same for a start that may be in the archive: the caller waits for a look at the archive."""
         history, is_last = self.state.history, self.start.kind is StartKind.LAST
         try:
             await history.look(self.user)
@@ -201,7 +201,7 @@ class StartSearch:
             ) from None
 
     async def _look_for(self, facts: starts.LogFacts) -> int | None:
-        """The message of a start that has to be looked for; None where there is none, and for any other start."""
+        """Search for the message of the start; None if there is none, or if this start needs no search."""
         search = search_for(self.start, self.matches)
         if search is not None:
             return await LogSearch(self, facts, search).run()
@@ -228,10 +228,10 @@ class StartSearch:
 
 class PagedSearch(ABC):
     """
-    A search of the log as it is now: what is published meanwhile is not looked at.
+    A search of the log as it is now: messages published meanwhile are not looked at.
 
     Args:
-        facts: The log, or the part of it that is looked at.
+        facts: The log, or the part of it to look at.
     """
 
     def __init__(self, asked: StartSearch, facts: starts.LogFacts) -> None:
@@ -243,7 +243,7 @@ class PagedSearch(ABC):
         self._log = asked.state.runtime.log.bind(**{log_keys.START: str(asked.start)})
 
     async def run(self) -> int | None:
-        """The id of the message that is looked for."""
+        """Search; the id of the message, or None if there is none."""
         counters, clock = self._state.counters, self._state.runtime.loop.time
         began = reported = clock()
         found: int | None = None
@@ -265,10 +265,10 @@ class PagedSearch(ABC):
 
     @abstractmethod
     async def _read_page(self) -> int | None:
-        """Look at a page of what is left between ``_first`` and ``_end``, and make that less."""
+        """Look at a page of the range from ``_first`` to ``_end``, and take it off the range."""
 
     def _left(self) -> int | None:
-        """What is taken where the search came to its end."""
+        """The result if the search reached its end without a hit."""
         return None
 
     def _report(self, event: str, seconds: float, **more: int | None) -> None:
@@ -297,7 +297,7 @@ class LogSearch(PagedSearch):
         try:
             page = await history.search_page(self._search, self._patterns, self._first, self._end, self._user)
         except LogTrimmed as trimmed:
-            # What is gone is no start; the search goes on with what is left.
+            # A trimmed message is no start; the search goes on with what is left.
             self._first = min(trimmed.first_id, self._end)
             return None
         self._first = page.position
@@ -307,10 +307,10 @@ class LogSearch(PagedSearch):
 
 class CountBack(PagedSearch):
     """
-    Counts messages from the newest one back; where there are fewer than asked for, the oldest of them is found.
+    Counts messages from the newest one back; if there are fewer than ``count``, it finds the oldest of them.
 
     Args:
-        count: So many.
+        count: How many messages.
     """
 
     def __init__(self, asked: StartSearch, facts: starts.LogFacts, count: int) -> None:
@@ -318,13 +318,13 @@ class CountBack(PagedSearch):
         self._count = count
         self._matches = asked.matches
         self._oldest: int | None = None
-        """Of those that were counted."""
+        """The oldest message that was counted."""
 
     async def _read_page(self) -> int | None:
         try:
             page = await self._state.history.topics_below(self._end, self._first, self._patterns, self._user)
         except LogTrimmed:
-            # What is left of the count is gone.
+            # The messages that are still to be counted are gone.
             self._end = self._first
             return None
         matches = self._matches
@@ -372,12 +372,12 @@ class LoggedMessages(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """
-    Which messages.
+    Which messages a list is to have.
 
     Attributes:
         patterns: Their topics, for the store to look for.
         matches: Whether a topic is one of them.
-        accepts: What else holds for each, by a selector.
+        accepts: A selector that each of them has to pass.
     """
 
     patterns: Sequence[str]
@@ -454,7 +454,7 @@ class LogListing(VpnPart):
                         # They are too large for one page, or some are gone; the newest of them is wanted first.
                         size = max(len(chunk) // 4, 1)
                         continue
-                    # The log, or its archive, has them: that an endpoint holds one, too, is nothing to a list.
+                    # The log or its archive has them; a list does not show that an endpoint holds one as well.
                     logged = [_as_logged(row) for row in reversed(rows)]
                     taken, stopped = await self._taken(wanted, logged)
                 size = min(size * 2, CHUNK)
@@ -467,12 +467,12 @@ class LogListing(VpnPart):
                     return LoggedMessages(found, ids[0] + 1)
             before = page.position
             if len(found) == count:
-                # Whether there is one more may take long to see.
+                # To see whether there is one more may take long.
                 return LoggedMessages(found, before if before > first else None)
         return LoggedMessages(found, None)
 
     async def _taken(self, wanted: Wanted, rows: Sequence[Row]) -> tuple[list[LoggedMessage], int | None]:
-        """Those that are wanted; and the id of the first that was not asked, where a selector had taken its time."""
+        """The wanted messages; and the id of the first one not looked at, if the selector used up its time."""
         selecting = partial(_select, wanted, rows)
         if wanted.accepts is None:
             return selecting()
@@ -529,18 +529,18 @@ class Bucket(NamedTuple):
 
     time_ms: int
     first_id: int
-    """No message of it has a lower id."""
+    """No message of the bucket has a lower id."""
     ids: int
-    """How many may be of it: one for each message, and those that the log does not have."""
+    """How many ids it spans: those of its messages, and ids that the log does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
     """
     Attributes:
-        until_ms: The end of the last bucket, ms since the epoch; itself not in it.
-        oldest: Of the log itself, with ``newest``; None where it is empty.
-        archived: The oldest that the archive alone has; None where there is none.
+        until_ms: The end of the last bucket (excluded), ms since the epoch.
+        oldest: The oldest message of the log itself, as ``newest``; None if the log is empty.
+        archived: The oldest message that only the archive has; None if there is none.
     """
 
     buckets: Sequence[Bucket]
@@ -556,17 +556,17 @@ class Histogram:
 
     @property
     def first_id(self) -> int:
-        """No message of it has a lower id."""
+        """No message of the histogram has a lower id."""
         return self.buckets[0].first_id
 
     @property
     def last_id(self) -> int:
-        """Nor a higher one; one less than ``first_id`` where nothing came."""
+        """No message of the histogram has a higher id; one less than ``first_id`` if no message arrived."""
         return self.buckets[-1].first_id + self.buckets[-1].ids - 1
 
 
 def ends_of(reader: Reader) -> tuple[Moment | None, Moment | None]:
-    """The oldest and the newest message of the log; asked on a thread that reads it."""
+    """The oldest and the newest message of the log; called on a reader thread."""
     oldest, newest = reader.first_since(0), reader.last_matching(None)
     if oldest is None or newest is None:
         return None, None
@@ -577,7 +577,7 @@ def ends_of(reader: Reader) -> tuple[Moment | None, Moment | None]:
 
 
 class LogHistogram(VpnPart):
-    """Of one Message VPN's log, with its archive."""
+    """Histograms of one Message VPN's log, with its archive."""
 
     async def between(self, from_ms: int | None, until_ms: int | None, most: int) -> Histogram:
         """
@@ -585,13 +585,13 @@ class LogHistogram(VpnPart):
 
         Args:
             from_ms: None for the beginning of log and archive.
-            until_ms: After ``from_ms``; None for behind the newest message.
-            most: Buckets, at most; each has a millisecond at least.
+            until_ms: After ``from_ms``; None for just after the newest message.
+            most: Buckets, at most; each spans a millisecond at least.
 
         Raises:
             store.errors.LogTrimmed, store.errors.ReadFailed: It cannot be read.
         """
-        with suppress(ReadFailed):  # without the archive, then
+        with suppress(ReadFailed):  # then without the archive
             await self._history.look()
         async with self._state.search_turns.turn(ADMINISTRATION):
             oldest, newest = await self._state.read(ends_of, self._reader)

@@ -3,18 +3,18 @@ One running Message VPN: its parts, made in one place on the state that they all
 
 A client or an administrator asks one of these:
 
-- ``endpoints``: queues, streams and topic endpoints are found, made, changed, deleted;
-- ``publishing``: messages come in, one by one and as transactions;
-- ``delayed``: messages that wait for their time are released, listed, cancelled;
-- ``last_values``: the newest message of each key, of queues that keep that;
-- ``consumers``: consumers of endpoints are bound, ask for messages, settle and give back; ``streams`` has the readers
-  of streams, ``readers`` those of the log and the browsers of queues, ``listing`` what lies on endpoints as lists;
-- ``erasing``: the content of messages is no more, wherever they are;
+- ``endpoints``: finds, creates, changes and deletes queues, streams and topic endpoints;
+- ``publishing``: takes messages, one by one and in transactions;
+- ``delayed``: releases, lists and cancels delayed messages;
+- ``last_values``: the newest message of each key, for last-value queues;
+- ``consumers``: binds consumers to endpoints, and has their demand, settlements and releases; ``streams`` has the
+  readers of streams, ``readers`` the readers of the log and the browsers, ``listing`` the lists of endpoints' messages;
+- ``erasing``: erases the content of messages wherever they are;
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
-- ``jobs``: copies of the log and returns of dead letters, which go on after a stop;
-- ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told.
+- ``jobs``: copies of the log and returns of dead letters, which continue after a restart;
+- ``committer``: makes all changes durable, in order; await ``committed`` before you tell anybody.
 
-What a Message VPN does by itself are its services, from ``start`` to ``close``.
+Services do what a Message VPN does by itself, from ``start`` to ``close``.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ from gateway.vpn.upkeep.trends import Depths, Rates
 from gateway.vpn.upkeep.trimming import Ageing, TopicRetention, Trimmer
 
 CLOSE_SECONDS: Final = 3.0
-"""How long a stop waits for what is under way, where the store may be out of reach."""
+"""How long a stop waits for the commits under way, if the store may be unreachable."""
 
 
 class MessageVpn:
     """
-    Takes up where the store was left; ``start`` goes on.
+    Restores its state from the store; ``start`` begins its work.
 
     Args:
         opened: Closed by ``close``.
         runtime: Its logger is bound to ``name``.
-        job_ports: Nobody publishes at other gateways where there are none, and everybody may do everything.
-        elsewhere: It only reads, and is never started: another gateway has the store, and serves whoever wants
-            anything else. Where that is.
+        job_ports: Without them, no job publishes at other gateways, and every user may do everything.
+        elsewhere: Given if this Message VPN only reads and is never started, as another gateway has the store: the
+            error that leads other clients there.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class MessageVpn:
     ) -> None:
         self.name = name
         self.elsewhere = elsewhere
-        """What clients are told that want more than to read the log, where this gateway does no more; None where it
-        is the active one."""
+        """The error for clients that want more than to read the log, where this gateway only reads; None where it is
+        the active one."""
         self.state = state = VpnState(name, settings, limits, opened, runtime)
         self.runtime, self.clock = runtime, runtime.clock
         self.broker = broker = state.broker
@@ -89,7 +89,7 @@ class MessageVpn:
         self.counters = counters = state.counters
         self.lease, self.tracing = state.lease, state.tracing
         self.engine = state.store.engine
-        """What keeps its data, with the version, as a person is told."""
+        """The store's database with its version, for people."""
 
         self.feeds = feeds = Feeds(state)
         self.consumers = consumers = Consumers(state, feeds)
@@ -180,10 +180,10 @@ class MessageVpn:
 
     def start(self) -> None:
         """
-        Bring endpoints to what the configuration says, and go on with what a stop interrupted.
+        Change the endpoints to what the configuration says, and continue what a stop interrupted.
 
         Raises:
-            store.errors.StoreError: What the configuration says would cost messages.
+            store.errors.StoreError: The configuration would lose messages.
         """
         for endpoint in list(self.endpoints):
             if endpoint.settings.temporary:
@@ -206,7 +206,7 @@ class MessageVpn:
         return self.alarms.unconfirmed()
 
     def tell_when_deposed(self, deposed: Callable[[], None]) -> None:
-        """Call this, once, when another gateway has taken the store over: what is known here is true no more."""
+        """Call ``deposed``, once, when another gateway has taken the store over: the state here is then outdated."""
 
         def tell() -> None:
             if self.lease is not None:
@@ -219,14 +219,14 @@ class MessageVpn:
         """Commit what is under way and close the store."""
         self._stop()
         with suppress(Refused, TimeoutError):
-            # What is committed can be counted; a store that cannot be reached gives up what it was given.
+            # So that the last commits are counted below; a store that is unreachable gives up its batches.
             async with asyncio.timeout(None if self.lease is None else CLOSE_SECONDS):
                 await self.committer.committed()
         self.counting.save()
         await self._close_store()
 
     async def drop(self) -> None:
-        """It was deposed, and its clients are gone: the store is closed, and nothing more is written to it."""
+        """Close the store without writing to it: the Message VPN was deposed, and its clients are gone."""
         self._stop()
         await self._close_store()
 
@@ -252,11 +252,11 @@ class MessageVpn:
         return self.state.settings.limits
 
     def reconfigure(self, settings: Vpn) -> None:
-        """Make these the settings in effect; what they say of queues and of the log's index was seen to."""
+        """Make these the settings in effect; the caller has applied those of queues and of the log's index."""
         self.state.settings.vpn = settings
         policy = log_policy(settings.replay_log)
         if self.broker.reconfigure(policy, create_queues=settings.create_queues):
-            # What other rules have taken out of the log may still be there.
+            # The cache may still have messages that the rules until now have removed from the log.
             self.cache.skip(self.cache.next_id)
             self.topic_retention.run()
         self.ageing.run()

@@ -4,9 +4,9 @@ Publishing to a Message VPN: messages from links as they come, and those of a cl
 Invariant of a transaction: between its first check and the hand-over to the committer nothing else runs, and one batch
 is one transaction of the store. Ids are given out here, so publish order is commit order.
 
-A burst can outrun trimming, which goes on commit by commit. What it brings beyond the log's quota waits for room
-(``LogRoom``): unsettled, in order, counted as content that is not committed yet, so that beyond a bound nothing more is
-read from publishers. Where no room comes for some seconds, the first message that waits is refused.
+A burst can outrun trimming, which advances commit by commit. Messages beyond the log's quota wait for room
+(``LogRoom``): unsettled, in order, and counted as uncommitted content, so that beyond a bound nothing more is read from
+publishers. If no room comes for some seconds, the first message that waits is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Staged:
 
 
 class _Nobody:
-    """Publisher of a transaction's messages, as far as single deliveries go: the discharge's answer speaks for all."""
+    """The publisher of a transaction's messages: single deliveries need no outcome, the discharge has one for all."""
 
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None: ...
 
@@ -60,8 +60,8 @@ NOBODY: Final = _Nobody()
 class Publishing(VpnPart):
     """
     Args:
-        make_room: Has the log trimmed, while publishers wait for it (``LogRoom``).
-        refusal: Why no client's message is taken now; None when it is.
+        make_room: Has the log trimmed while publishers wait for room (``LogRoom``).
+        refusal: Why no client's message is taken now; None if messages are taken.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Publishing(VpnPart):
         The topic, if it may be published to here.
 
         Raises:
-            amqp_ext.topics.TopicSyntaxError: It is none.
+            amqp_ext.topics.TopicSyntaxError: It is not a valid topic.
             Refused: INVALID_FIELD, it is longer or deeper than this VPN takes; NOT_ALLOWED, it is a topic endpoint's
                 own.
         """
@@ -116,12 +116,12 @@ class Publishing(VpnPart):
         origin: str = "",
     ) -> None:
         """
-        Messages of one topic came in on a link; it is told of each delivery once that is true.
+        Publish messages of one topic that came in on a link; the link is told the outcome of each delivery.
 
         Args:
             contents: Messages as received.
             bares: Where each one's bare message begins.
-            deliveries: One for each of ``contents``; none when they came settled (``is_direct``).
+            deliveries: One for each of ``contents``; empty if they came settled (``is_direct``).
             origin: The publisher's container-id, see ``Origins``.
         """
         arrived = ArrivedMessages(client, topic, contents, bares, deliveries, is_direct, origin)
@@ -133,20 +133,21 @@ class Publishing(VpnPart):
 
     def take(self, arrived: ArrivedMessages, *, is_new: bool = True) -> tuple[int, LogFull | None]:
         """
-        The same for messages that wait for nobody else.
+        The same for messages that need not wait behind others.
 
         Args:
             is_new: They come from a client: they may be refused, may wait for room in the log, and may say when they
-                are to be delivered. Others are here already, such as dead ones; what finds no room is not taken.
+                are to be delivered. If not, the gateway has them already, such as dead letters: without room, they are
+                not taken.
 
         Returns:
-            How many of them, the last ones, are to wait, and why.
+            How many of the last ones are to wait, and why.
         """
         unwanted = self._refusal() if is_new else None
         if unwanted is not None:
             self._not_taken(arrived, unwanted)
             return 0, None
-        # As it is stamped, so that whoever looks at it later finds the same.
+        # The time that the messages are stamped with, so that a later look gives the same result.
         now_ms = max(self._now_ms(), self._broker.log.last_time_ms)
         times = delivery_times(arrived.contents, arrived.bares, now_ms) if is_new else None
         if times is None:
@@ -171,7 +172,7 @@ class Publishing(VpnPart):
         self, arrived: ArrivedMessages, now_ms: int, due_ms: Sequence[int] = (), *, is_new: bool = True
     ) -> tuple[int, LogFull | None]:
         publications = self._broker.publications
-        # What the gateway publishes itself, such as a dead message, was there before, and is not to be lost for that.
+        # What the gateway publishes itself, such as a dead letter, may repeat a known id: it is no duplicate.
         if not (is_new and self._broker.dedup.windows and publications.has_window(arrived.topic)):
             return self._store(arrived, now_ms, due_ms, is_new=is_new)
         ids = publisher_ids(arrived.contents, arrived.bares)
@@ -188,7 +189,7 @@ class Publishing(VpnPart):
                 [ids[p] for p in new],
             )
         stop = new[-left] if left else count
-        # What was on its way before, or is now: the second of two is told what the first one is.
+        # Of two messages with the same id, the second gets the outcome of the first, which is being committed now.
         again = publications.sift(arrived.topic, [ids[place] for place in sifted.again], now_ms)
         stored, on_way, lost = list(sifted.stored), list(sifted.on_way), []
         if again is not None:
@@ -209,13 +210,13 @@ class Publishing(VpnPart):
         lost: Iterable[int],
     ) -> None:
         """
-        Duplicates among messages that came together are accepted once what they repeat is durable.
+        Accept the duplicates among messages that came together, once their originals are durable.
 
         Args:
-            stop: Those from this place on wait, and are looked at again.
-            stored: Places of those of which that is durable.
-            on_way: Of those of which it is not, with its publication.
-            lost: Of those of which it was not taken.
+            stop: Messages from this place on wait, and are looked at again.
+            stored: Places of duplicates whose originals are durable.
+            on_way: Places of duplicates whose originals are being committed, each with the publication of that one.
+            lost: Places of duplicates whose originals were not taken.
         """
         told = [place for place in stored if place < stop]
         duplicates = len(told)
@@ -242,7 +243,7 @@ class Publishing(VpnPart):
         *,
         is_new: bool = True,
     ) -> tuple[int, LogFull | None]:
-        """Take messages that are no duplicates; ``ids`` as ``Publications.publish`` has it."""
+        """Take messages that are no duplicates; ``ids`` as in ``Publications.publish``."""
         client, contents, bares = arrived.client, arrived.contents, arrived.bares
         deliveries = arrived.deliveries
         while contents:
@@ -282,11 +283,11 @@ class Publishing(VpnPart):
         self, topic: str, contents: list[bytes], bares: list[int]
     ) -> tuple[int, Refused | None]:
         """
-        Publish messages of one topic for which nobody waits, from the first on, as many as are taken now. They are
-        committed with what else is ordered in this turn of the loop.
+        Publish messages of one topic, from the first on, as many as are taken now; no publisher is told. They are
+        committed with everything else that is ordered in this turn of the loop.
 
         Returns:
-            How many that is, and why no more; None there: nobody takes messages of this topic.
+            How many were taken, and why no more; None as the reason says that nothing takes messages of this topic.
         """
         refused = self._refusal()
         if refused is None and self.room:
@@ -332,7 +333,7 @@ class Publishing(VpnPart):
         refused = self._refusal() if staged else None
         if refused is not None:
             raise Refused(ErrorCode.ROLLED_BACK, f"rolled back: {refused.text}")
-        # First, so that a message may take the room of one that it answers.
+        # First, so that a message may take the room of one that the transaction consumes.
         settlements = [self._broker.settlements.begin(flow, ids) for flow, ids in acknowledged]
         publications: list[Publication] = []
         try:
@@ -373,7 +374,7 @@ class Publishing(VpnPart):
             sifted = self._broker.publications.sift(topic, ids, now_ms)
             if sifted is not None:
                 if any(publication not in before for _, publication in sifted.on_way):
-                    # It may fail yet; what is in this transaction would be lost with it.
+                    # The original may still fail, and its duplicate in this transaction would be lost with it.
                     raise Refused(
                         ErrorCode.ROLLED_BACK,
                         f"rolled back, as a message to {topic!r} has an id that another one has which is being stored;"
@@ -420,10 +421,10 @@ class Publishing(VpnPart):
 
 def _by_time(messages: list[Staged], now_ms: int) -> Iterator[tuple[Sequence[int], list[Staged]]]:
     """
-    Messages of one topic in order, those apart that wait for their time: (when they are to be delivered, messages).
+    Messages of one topic in order, in runs of delayed and of other ones: (when they are to be delivered, messages).
 
     Raises:
-        Refused: ROLLED_BACK, one says something that is no time.
+        Refused: ROLLED_BACK, a message has an invalid delivery time.
     """
     contents, bares = [m.content for m in messages], [m.bare for m in messages]
     times = delivery_times(contents, bares, now_ms)
@@ -441,7 +442,7 @@ def _by_time(messages: list[Staged], now_ms: int) -> Iterator[tuple[Sequence[int
 
 
 def _kind_of_time(time: int | DeliveryTimeError) -> Hashable:
-    """What stays together of messages that came together, by what they say of when they are to be delivered."""
+    """The key of a run of messages: those with an invalid delivery time, delayed ones, and all others."""
     if isinstance(time, DeliveryTimeError):
         return DeliveryTimeError
     return time > 0
@@ -460,10 +461,10 @@ class ArrivedMessages:
     """They came settled."""
     origin: str = ""
     since: float = 0.0
-    """From when on they wait for room in the log, by the loop's clock."""
+    """Since when they wait for room in the log, by the loop's clock."""
 
     def of(self, places: Iterable[int]) -> ArrivedMessages:
-        """Those at some places."""
+        """The messages at some places."""
         places = list(places)
         return replace(
             self,
@@ -473,7 +474,7 @@ class ArrivedMessages:
         )
 
     def part(self, start: int, stop: int | None = None) -> ArrivedMessages:
-        """Some of them, from one place up to another."""
+        """The messages from one place up to another."""
         return replace(
             self,
             contents=self.contents[start:stop],
@@ -486,8 +487,8 @@ class LogRoom(VpnService):
     """
     Args:
         make_room: Has the log trimmed, for a message of so many bytes; 0: no message waits.
-        offer: Publishes what waited, as far as there is room: how many of the messages, from the last one on, are
-            still to wait, and for how many bytes the first of these does.
+        offer: Publishes waiting messages as far as there is room. Returns how many of the last ones still wait, and
+            why, with the bytes that the first of these needs.
     """
 
     def __init__(
@@ -504,28 +505,28 @@ class LogRoom(VpnService):
         self._full: LogFull | None = None
         """Why the first one waits."""
         self._moved = 0.0
-        """When the first one last became another, by the loop's clock."""
+        """When another message last became the first one, by the loop's clock."""
         self._is_offering = False
 
     def __bool__(self) -> bool:
-        """Whether somebody waits."""
+        """Whether messages wait."""
         return bool(self._line)
 
     @property
     def seconds(self) -> float:
-        """For how long a publisher waits while no room comes; 0: it does not."""
+        """How long a message waits if no room comes; 0: it does not."""
         return self._settings.vpn.replay_log.wait_for_room_seconds
 
     def is_behind(self, client: PublisherLink, topic: str) -> bool:
-        """Whether what a link brings is to wait behind what waits: it is the link's, or the log is to take it, too."""
+        """Whether new messages must wait behind others: some are of the same link, or the log takes the topic, too."""
         return client in self._by_client or self._broker.policy.takes(topic)
 
     def add(self, waiting: ArrivedMessages, full: LogFull | None) -> None:
         """
-        Messages are to wait, behind all others.
+        Let messages wait, behind all others.
 
         Args:
-            full: Why, where nobody waits before them.
+            full: Why; needed if no others wait.
         """
         waiting.since = now = self._loop.time()
         self._line.append(waiting)
@@ -536,7 +537,7 @@ class LogRoom(VpnService):
             self._wait()
 
     def go_on(self) -> None:
-        """There may be room, or it is clear that there will be none."""
+        """Offer the waiting messages again: there may be room, or it is certain that there will be none."""
         if self._is_offering:
             return
         self._is_offering = True
@@ -583,7 +584,7 @@ class LogRoom(VpnService):
         self._make_room(self._full.size_bytes)
 
     def _over(self) -> None:
-        """No room has come for as long as one waits for it."""
+        """The time to wait is over, and no room has come: refuse the messages whose time it is."""
         now, full = self._loop.time(), self._full
         while self._line and full is not None and self.seconds <= now - max(self._moved, self._line[0].since):
             waiting = self._line[0]
@@ -595,10 +596,10 @@ class LogRoom(VpnService):
 
 def bare_offset_of(content: bytes, max_annotations_bytes: int) -> int:
     """
-    Where the bare message of a message begins that a publisher sends.
+    Where the bare message begins in a message from a publisher.
 
     Raises:
-        Refused: DECODE_ERROR, it is no message; RESOURCE_LIMIT, too much stands in front of it.
+        Refused: DECODE_ERROR, it is no AMQP message; RESOURCE_LIMIT, the sections before it are too large.
     """
     try:
         bare = bare_offset(content)
@@ -614,7 +615,7 @@ def bare_offset_of(content: bytes, max_annotations_bytes: int) -> int:
 
 
 def _refused_count(refused: Refused | None) -> int:
-    """How many messages, one behind the other, are refused for what they are themselves; 0 for all that are left."""
+    """How many successive messages are refused for their own size; 0 if the reason is that of all that are left."""
     if isinstance(refused, TooLarge):
         return refused.count
     return int(isinstance(refused, LogFull) and refused.is_too_large)

@@ -1,13 +1,14 @@
 """
-What a replay onto an endpoint would bring, and what it would cost, without doing it; and what it is to keep.
+Previews: what a replay onto an endpoint would bring and what it would drop, without starting it; and which messages a
+replay is to keep.
 
-A preview counts as of now: what is published meanwhile, or is on its way into the store, is not in it. Nothing is held
-while it is counted: log and endpoint are read page by page off the loop, and others come between.
+A preview counts as of now: messages that are published meanwhile, or are not committed yet, are not in it. Nothing is
+locked while it counts: log and endpoint are read page by page off the loop, with other work in between.
 
-What lies on an endpoint and the log does not have is found before a replay that is to keep it starts, and is known to
-be all at the moment of the start. What is settled while pages are read is left out in the end, what came meanwhile is
-in memory, and where something was trimmed meanwhile, or is about to be, it is read again between the ids that were.
-More than the log lacks may be found: it does no harm, as the replay does not put what is kept.
+A replay that keeps messages which the log does not have needs all of them at the moment it starts. They are searched
+for before that, and the search ends when it is known to be complete. Messages settled meanwhile are left out in the
+end; new messages are in memory; ids that were trimmed meanwhile, or are about to be, are read again. The search may
+find messages that the log still has. This does no harm, as the replay does not put what is kept.
 """
 
 from __future__ import annotations
@@ -30,26 +31,27 @@ from store.errors import LogTrimmed, ReadFailed
 from store.ports import RoutedPage
 
 MOST_MESSAGES: Final = 10_000
-"""Each may become a range of two cursors, which are written in one commit and held in memory."""
+"""Messages that a replay keeps, at most: each may become a range of two cursors, which are written in one commit and
+held in memory."""
 
 TRIES: Final = 100
-"""Each reads what was trimmed during the one before it."""
+"""Tries to find them all; each reads what was trimmed during the one before it."""
 
 PIECE: Final = 1_000
-"""Messages looked up at once."""
+"""Messages looked up in one call."""
 
 TALLY_IDS: Final = 50_000
 """Ids of the log counted in one statement: some ten milliseconds on a reader's thread."""
 
 MOST_TOPICS: Final = 1_000
-"""Topics that are counted one by one; those that come later are counted together."""
+"""Topics that are counted one by one; further topics count only in the total."""
 
 SHOWN_TOPICS: Final = 20
 SHOWN_CLIENTS: Final = 20
 
 
 class Amount(NamedTuple):
-    """Of messages that lie on an endpoint."""
+    """Messages on an endpoint, and their size."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -57,14 +59,14 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What of the log a replay puts on an endpoint."""
+    """What a replay puts on an endpoint from the log."""
 
     messages: int
     size_bytes: int
     topics: Mapping[str, tuple[int, int]]
     """Messages and bytes by topic, those with the most messages first; a few of them."""
     last_ms: int | None
-    """When the newest arrived; None where the log has none of them."""
+    """When the newest of them arrived; None if the log has none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,11 @@ class Preview:
     resolved: Resolved
     brought: Brought
     loss: Amount
-    """What is in neither log nor archive: a replay drops it for good."""
+    """Messages that are in neither log nor archive: the replay drops them for good."""
     kept: Amount
-    """The same that a replay is to keep there."""
+    """Messages that the log does not have, and that the replay keeps on the endpoint."""
     dropped: int
-    """Messages that lie on the endpoint, and leave it."""
+    """Messages that leave the endpoint."""
     clients: tuple[str, ...]
     """Containers of some of the consumers that would be detached."""
     client_count: int
@@ -88,14 +90,14 @@ async def preview(
     state: VpnState, endpoint: Endpoint, resolved: Resolved, *, keep_unlogged: bool = False
 ) -> Preview:
     """
-    Count it.
+    Count what a replay would do.
 
     Args:
-        keep_unlogged: What the log does not have is to stay.
+        keep_unlogged: Messages that the log does not have are to stay.
 
     Raises:
-        Refused: REPLAY_MESSAGE_UNAVAILABLE, it was trimmed meanwhile; INTERNAL, the store cannot be read; and as
-            ``unlogged_on`` has it.
+        Refused: REPLAY_MESSAGE_UNAVAILABLE, the start was trimmed meanwhile; INTERNAL, the store cannot be read; and as
+            ``unlogged_on``.
     """
     brought = await count_brought(state, endpoint, resolved)
     loss, kept = Amount(), Amount()
@@ -119,10 +121,10 @@ async def preview(
 
 async def count_brought(state: VpnState, endpoint: Endpoint, resolved: Resolved) -> Brought:
     """
-    Count what of the log is for the endpoint.
+    Count the messages of the log that match the endpoint's subscriptions.
 
     Raises:
-        Refused: As ``preview`` has it.
+        Refused: As ``preview``.
     """
     matches, patterns = endpoint.topics.matches, endpoint.topics.patterns
     messages = size_bytes = 0
@@ -171,8 +173,8 @@ async def _last_ms(state: VpnState, endpoint: Endpoint, resolved: Resolved) -> i
 
 async def count_loss(state: VpnState, endpoint: Endpoint) -> Amount:
     """
-    Count what lies on the endpoint and is in neither the log nor its archive: what the log did not take, and what left
-    it unarchived.
+    Count the messages on the endpoint that are in neither the log nor its archive: the log did not take them, or they
+    left it unarchived.
 
     Raises:
         Refused: INTERNAL, the store cannot be read, or the archive.
@@ -202,14 +204,14 @@ async def check_guard(
     state: VpnState, endpoint: Endpoint, resolved: Resolved, expected: int | None, loss_at_most: int | None
 ) -> None:
     """
-    That a replay is what whoever asks for it takes it to be.
+    Check that a replay does what its requester expects.
 
     Args:
-        expected: How many messages of the log it brings; None where that does not matter.
-        loss_at_most: How many messages may be dropped that neither log nor archive has; None for any number.
+        expected: How many messages of the log it brings; None for any number.
+        loss_at_most: How many messages that neither log nor archive has may be dropped; None for any number.
 
     Raises:
-        Refused: PRECONDITION_FAILED, it is not, with what it is; and as ``preview`` has it.
+        Refused: PRECONDITION_FAILED, it does something else, and the text says what; and as ``preview``.
     """
     if expected is not None:
         brought = await count_brought(state, endpoint, resolved)
@@ -231,13 +233,13 @@ async def check_guard(
 
 async def unlogged_on(state: VpnState, endpoint: Endpoint) -> list[KeptMessage]:
     """
-    What lies on an endpoint by routes and the log does not have, rising. It is so until whoever awaits this awaits
-    anything else; what is not committed yet is not in it.
+    The messages that an endpoint has by routes and the log does not have, by rising ids. The result holds until the
+    caller awaits anything else; uncommitted messages are not in it.
 
     Raises:
-        Refused: RESOURCE_LIMIT, it is too much; PRECONDITION_FAILED, it was dropped meanwhile, or changes too fast, or
-            something of it is there by a reference; NOT_FOUND, the endpoint was deleted; INTERNAL, the store cannot be
-            read.
+        Refused: RESOURCE_LIMIT, there are too many; PRECONDITION_FAILED, they were dropped meanwhile, or change too
+            fast, or the endpoint has one by a reference; NOT_FOUND, the endpoint was deleted; INTERNAL, the store
+            cannot be read.
     """
     search = _Search(state, endpoint)
     try:
@@ -255,7 +257,7 @@ async def unlogged_on(state: VpnState, endpoint: Endpoint) -> list[KeptMessage]:
 
 
 class _Search:
-    """Contents are not held."""
+    """A search of ``unlogged_on``; it holds no contents."""
 
     def __init__(self, state: VpnState, endpoint: Endpoint) -> None:
         self._state = state
@@ -264,7 +266,7 @@ class _Search:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is known."""
+        """Begin the search anew: nothing is known."""
         broker, backlog = self._state.broker, self._endpoint.backlog
         self._erasures = broker.erasing.erasures
         self._found: dict[int, KeptMessage] = {}
@@ -275,17 +277,17 @@ class _Search:
 
     async def go_on(self) -> list[KeptMessage] | None:
         """
-        Read what is not known.
+        Read what is not known yet.
 
         Returns:
-            All of it; None where something has changed since it was read.
+            All messages that the search is for; None if something has changed since it was read: call this again.
         """
         state, endpoint = self._state, self._endpoint
         broker, backlog = state.broker, endpoint.backlog
         if broker.endpoints.get(endpoint.name) is not endpoint:
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
         if endpoint.cursor_number != self._cursor_number:
-            # Many who ask at once would each read all of it again for each of the others.
+            # If many ask at the same time, each would have to read everything again for each of the others.
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
                 f"another replay of {endpoint.name!r} began, or it was purged, while what lies there was being read: "
@@ -317,12 +319,12 @@ class _Search:
 
     @property
     def _below(self) -> int:
-        """The log has nothing below this id, or is about not to have it."""
+        """What is below this id is not in the log, or is about to be trimmed."""
         broker = self._state.broker
         return max(broker.trimming.below, broker.log.first_id)
 
     def _unknown_spans(self) -> list[tuple[int, int]]:
-        """Between which ids, (first, one past the last), to read; from now on they count as read."""
+        """The ranges of ids, (first, one past the last), to read; from now on they count as read."""
         log, trimming = self._state.broker.log, self._state.broker.trimming
         spans: list[tuple[int, int]] = []
         if trimming.below > self._trimmed_below:
@@ -363,18 +365,18 @@ class _Search:
 
     def _take(self, rows: Iterable[Row], attempts: Mapping[int, int]) -> None:
         """
-        Take those of these that the log does not have, or is about not to have.
+        Take those of these rows that the log does not have, or is about to lose.
 
         Args:
-            attempts: Failed deliveries that the store has of them. Of what is in the message cache the endpoint knows
-                all: they were after the start, as the messages were.
+            attempts: Their failed deliveries, as the store has them. Empty for messages of the message cache: the
+                endpoint itself knows all their attempts, as these are newer than the start.
 
         Raises:
-            Refused: RESOURCE_LIMIT, they are too many.
+            Refused: RESOURCE_LIMIT, there are too many.
         """
         broker, backlog = self._state.broker, self._endpoint.backlog
         below, is_gone = self._below, broker.retention.is_gone
-        # What was about to be trimmed when they were read may have failed since, and may be tried again.
+        # A trim that was about to happen when they were read may have failed since, and may be tried again.
         self._trimmed_below = min(self._trimmed_below, broker.trimming.below)
         rows = [
             row
@@ -405,7 +407,7 @@ class _Search:
     async def _check_references(self) -> None:
         """
         Raises:
-            Refused: PRECONDITION_FAILED, the log does not have what references lead to.
+            Refused: PRECONDITION_FAILED, the log does not have a message that a reference leads to.
         """
         reader, references = self._state.reader, sorted(self._endpoint.backlog.put.references)
         for at in range(0, len(references), PIECE):

@@ -1,7 +1,7 @@
 """
-The records of replays onto endpoints (``gateway.core.replay.record``): written when one begins, gets on and ends.
+The records of replays onto endpoints (``gateway.core.replay.records``): written when one begins, advances and ends.
 
-How far one is, is written once a second at most, along with what else is committed; how it ended, at once.
+The progress of a replay is written at most once a second, together with other commits; its end immediately.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class EndpointRecords:
     _committer: Committer
     _now_ms: Callable[[], int]
     _under_way: dict[str, Endpoint] = field(default_factory=dict)
-    """By the names of records."""
+    """By the names of their records."""
     _unsaved: dict[str, None] = field(default_factory=dict)
-    """Names of records that were not committed as they are."""
+    """Names of records whose present state is not committed."""
     _saved_ms: int = 0
 
     def begin(self, endpoint: Endpoint, request: ReplayRequest) -> list[Effect]:
@@ -40,7 +40,7 @@ class EndpointRecords:
         An endpoint's replay, which has its name already, begins.
 
         Returns:
-            What is to be committed with the replay; if that fails, tell ``not_saved``.
+            What is to be committed with the replay; if that fails, call ``not_saved``.
         """
         replay = endpoint.replay
         assert replay is not None
@@ -62,12 +62,12 @@ class EndpointRecords:
         return effects
 
     def not_saved(self, endpoint: Endpoint) -> None:
-        """What was ordered of its record did not become durable: it is written with the next commit that does."""
+        """The commit of its record failed: the record is written with the next commit that succeeds."""
         if endpoint.replay is not None:
             self._unsaved[endpoint.replay.name] = None
 
     def refresh(self, endpoint: Endpoint, outcome: str | None = None) -> ReplayRecord | None:
-        """Bring the record of an endpoint's replay to what is so now; None where none is kept or it has ended."""
+        """Update the record of an endpoint's replay; returns it, or None if there is none or it has ended."""
         replay = endpoint.replay
         found = self._records.by_name.get(replay.name) if replay is not None else None
         if replay is None or found is None or found.is_ended or found.target != endpoint.name:
@@ -86,7 +86,7 @@ class EndpointRecords:
         return record
 
     def refresh_all(self) -> None:
-        """Bring all to what is so now, for whoever looks at them."""
+        """Update all records, before somebody looks at them."""
         for endpoint in self._under_way.values():
             self.refresh(endpoint)
 
@@ -122,7 +122,8 @@ class EndpointRecords:
 
     def all_restarted(self, names: Iterable[str]) -> None:
         """
-        These replays are the endpoints': what is on record beside them went with a stop, as temporary endpoints do.
+        The endpoints have these replays after a start. All other replays on record went with their endpoints, as
+        temporary endpoints do at a stop.
         """
         there = set(names)
         for record in list(self._records):
@@ -130,7 +131,7 @@ class EndpointRecords:
                 self._save(replace(record, state=CANCELLED, ended_ms=self._now_ms(), outcome=DELETED))
 
     def committed(self) -> None:
-        """Something was: what has changed since, or could not be written, goes along."""
+        """A commit succeeded: write the records that could not be written before, and the progress of all replays."""
         if not self._under_way and not self._unsaved:
             return
         for name in list(self._unsaved):
@@ -145,7 +146,7 @@ class EndpointRecords:
                 self.save_progress(endpoint)
 
     def save_progress(self, endpoint: Endpoint) -> None:
-        """How far it is, if that has changed: for nobody who waits."""
+        """Write the progress of an endpoint's replay, if it has changed; nobody waits for that."""
         replay = endpoint.replay
         before = self._records.by_name.get(replay.name) if replay is not None else None
         record = self.refresh(endpoint)

@@ -1,11 +1,12 @@
 """
-Replays onto endpoints, as they run: begun, pumped, cancelled, failed, and told of.
+Runs replays onto endpoints: start, pump, cancel, fail, complete.
 
-The rules are the broker's (``gateway.core.replay.commands``); here they meet commits, consumers, clock and log.
-``ReplayRunner`` has all replays of a Message VPN. A ``ReplayPump`` puts the log on one endpoint, in order, as far as
-the window reaches, until it meets live traffic: each step reads what there is room for and has it delivered; it lies in
-the log, so nothing is written. At the end of the log the endpoint is routed to again (``ReplayCommands.hand_over``);
-what was on its way into the store at that moment is read as it is committed, and live messages line up behind it.
+The broker has the rules (``gateway.core.replay.commands``); this module connects them with commits, consumers, clock
+and log. ``ReplayRunner`` has all replays of a Message VPN. A ``ReplayPump`` puts the log's messages on one endpoint, in
+order, as far as the window allows, until it reaches live traffic. Each step reads what there is room for and has it
+delivered; the log has these messages, so nothing is written. At the end of the log the endpoint gets messages by routes
+again (``ReplayCommands.hand_over``). What is being committed at that moment is read as soon as it is committed, and
+live messages queue behind it.
 """
 
 from __future__ import annotations
@@ -48,18 +49,18 @@ from gateway.vpn.state import VpnPart, VpnState
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
 ROW_BYTES: Final = 200
-"""What a message takes beside its content, about."""
+"""About what a message takes in addition to its content."""
 
 STEP_ROWS = 1_000
 """Messages of the log looked at in one step."""
 
 FEW_READY = STEP_ROWS // 2
-"""With so many ready ahead of a consumer nothing is put: what lies in memory for long is no longer near the processor,
+"""With so many messages ready for a consumer no more are put: what is in memory for long leaves the processor's caches,
 and long lists are slow to take from."""
 
 T = TypeVar("T")
 TRY_AGAIN_S = 1.0
-"""Seconds after a failed write until what a replay must have durable is written again."""
+"""Seconds from a failed read or write of a replay to the next try."""
 
 
 class ReplayRunner(VpnPart):
@@ -71,16 +72,16 @@ class ReplayRunner(VpnPart):
         self._log = state.runtime.log
         self._pumps: dict[str, ReplayPump] = {}
         self._stopped: dict[str, int] = {}
-        """Below which ids all that a stop left is put, of replays that were not resumed yet, by endpoints' names."""
+        """By endpoint, of replays that a stop interrupted and that are not resumed: the id below which all is put."""
         self.records = EndpointRecords(self._broker.replay_records, self._committer, self._now_ms)
         """Who replayed what."""
 
     def check(self, endpoint: Endpoint, *, by_client: bool, name: str = "") -> None:
         """
-        Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
+        Check that a replay of the endpoint may start. A consumer about to be bound asks for it, or an administrator.
 
         Args:
-            name: What it is to be called; empty where nobody says.
+            name: The replay's requested name; empty if none was requested.
 
         Raises:
             Refused: It may not (docs/reference/refusals.md).
@@ -99,11 +100,11 @@ class ReplayRunner(VpnPart):
         kept: Sequence[KeptMessage] | None = None,
     ) -> None:
         """
-        Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped, and when that is
-        durable the log is put on it from ``first`` on. Await ``Committer.committed`` before the requester is told.
+        Begin a replay that was checked: detach other flows, drop the endpoint's messages, and when that is durable, put
+        the log on it from ``first`` on. Await ``Committer.committed`` before the requester is told.
 
         Args:
-            kept: What stays of it (``gateway.vpn.replay_preview``); None drops all.
+            kept: The messages that stay (``gateway.vpn.replay_preview``); None drops all.
         """
         started = Refused(
             ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
@@ -121,7 +122,7 @@ class ReplayRunner(VpnPart):
         self._clear(endpoint, effects)
 
     def _clear(self, endpoint: Endpoint, effects: list[Effect]) -> None:
-        """Initializing, until what lay on the endpoint is durably gone."""
+        """Commit the start of a replay, which is initializing until the endpoint's messages are durably gone."""
         replay = endpoint.replay
         if replay is None or replay.state is not ReplayState.INITIALIZING:
             return
@@ -131,20 +132,20 @@ class ReplayRunner(VpnPart):
                 return
             if error is not None:
                 self.records.not_saved(endpoint)
-                # What could not be written is owed by the store: with the next commit it is.
+                # The store keeps the effects that it could not write, and writes them with the next commit.
                 self._loop.call_later(TRY_AGAIN_S, self._clear, endpoint, [])
                 return
             self._broker.replay_commands.cleared(endpoint)
             if all(cursor.floor >= replay.position - 1 for cursor in endpoint.backlog.parts.values()):
                 self.resume(endpoint)
             else:
-                # What was kept is as what a stop left.
+                # Kept messages are put in the same way as those of a replay that a stop interrupted.
                 self._loop.create_task(self._resume_stopped(endpoint))
 
         self._committer.commit(effects, committed)
 
     def restarted(self, endpoint: Endpoint) -> None:
-        """Go on with the endpoint's replay, if a stop interrupted one."""
+        """Continue the endpoint's replay, if a stop interrupted one."""
         replay = endpoint.replay
         if replay is None:
             return
@@ -158,15 +159,15 @@ class ReplayRunner(VpnPart):
 
     async def _resume_stopped(self, endpoint: Endpoint, after: int | None = None) -> None:
         """
-        Go on where a stop interrupted. What the log had not taken, and lay between what the replay had put, is put
-        first; so is known of all that is put again how often its delivery failed.
+        Continue a replay that a stop interrupted. First put the messages that the log did not take and that are among
+        the replayed ones; before that, read the failed deliveries of everything that is put again.
 
         Args:
-            after: What came by routes is put already, up to this id; None: nothing is.
+            after: The messages that came by routes are put already up to this id; None: none of them.
         """
         replay, number = endpoint.replay, endpoint.cursor_number
         if replay is None:
-            return  # It was deleted, before its turn came.
+            return  # It was deleted before this task ran.
 
         def is_still() -> bool:
             return endpoint.cursor_number == number and endpoint.replay is replay and replay.is_reading
@@ -193,7 +194,7 @@ class ReplayRunner(VpnPart):
             self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay, after)
             return
         if set(endpoint.subscriptions) != set(replay.subscriptions[-1][1]):
-            # The configuration says others than when it was stopped.
+            # The configuration has other subscriptions than before the stop.
             self._committer.commit(
                 self._broker.replay_commands.subscriptions_changed(endpoint, replay.position)
             )
@@ -204,7 +205,7 @@ class ReplayRunner(VpnPart):
             self._loop.create_task(self._resume_stopped(endpoint, after))
 
     def _put_stopped(self, endpoint: Endpoint, rows: Sequence[Row], below: int) -> None:
-        """What came by routes, or is here by references, below an id, comes before what the replay puts next."""
+        """Put what came by routes, or is here by references, below an id: it precedes what the replay puts next."""
         backlog, feed = endpoint.backlog, self._feeds.of(endpoint)
         rows = [row for row in rows if row[ID] not in backlog.put.references and backlog.has(row)]
         if not self._broker.replay_commands.put_again(endpoint, rows, below):
@@ -216,13 +217,13 @@ class ReplayRunner(VpnPart):
         feed.run()
 
     def resume(self, endpoint: Endpoint) -> None:
-        """Go on with a replay that is active."""
+        """Continue a replay that is active."""
         self._stopped.pop(endpoint.name, None)
         pump = self._pumps[endpoint.name] = ReplayPump(self, self._feeds.of(endpoint))
         self._loop.call_soon(pump.run)
 
     def share_bytes(self) -> int:
-        """Content that each replay may keep ahead of consumers."""
+        """How much content each replay may keep ahead of consumers."""
         return self.state.runtime.tuning.replay_ahead_bytes // max(len(self._pumps), 1)
 
     def is_hungry(self, endpoint: Endpoint) -> None:
@@ -233,9 +234,9 @@ class ReplayRunner(VpnPart):
 
     def cancel(self, endpoint: Endpoint, *, force_complete: bool = False) -> None:
         """
-        End the replay under way, as an administrator. Cancelled, what it had put and was not acknowledged leaves the
-        endpoint, and consumers are detached and told. Force-completed, what it had put stays, consumers go on, and
-        what it had not read yet is left to the log. Either way the endpoint is live from now on.
+        End the replay under way, as an administrator. If it is cancelled, unsettled replayed messages leave the
+        endpoint, and consumers are detached with an error. If it is forced to complete, replayed messages stay,
+        consumers continue, and what it has not read yet is not put. Either way the endpoint is live from now on.
 
         Raises:
             Refused: PRECONDITION_FAILED, no replay is under way.
@@ -256,7 +257,7 @@ class ReplayRunner(VpnPart):
         self.completed(endpoint)
 
     def fail(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
-        """A replay cannot go on: its consumers are told, and the endpoint is live again."""
+        """A replay cannot continue: its consumers are detached with an error, and the endpoint is live again."""
         is_cancelled = code is ErrorCode.REPLAY_CANCELLED
         self._consumers.displace_all(
             endpoint,
@@ -269,7 +270,7 @@ class ReplayRunner(VpnPart):
         )
         replay, pump = endpoint.replay, self._pumps.pop(endpoint.name, None)
         assert replay is not None
-        # Before it reads, nothing was put in the place of what came by routes, but for what a stop left.
+        # Before the pump reads, no message that came by routes was put, except those put again after a stop.
         stopped = self._stopped.pop(endpoint.name, 0)
         position = stopped if pump is None else pump.position
         effects = self._broker.replay_commands.fail(endpoint, reason, self._now_ms(), position)
@@ -284,8 +285,8 @@ class ReplayRunner(VpnPart):
 
     def leaving(self, found: Sequence[tuple[int, str]]) -> None:
         """
-        These messages, (id, topic) with rising ids, are about to leave the log between others: a replay that was to put
-        some of them fails, durably before they are gone.
+        Retention rules are about to remove these messages, (id, topic) with rising ids, from the middle of the log: a
+        replay that was still to put some of them fails, and that is durable before they are gone.
         """
         for endpoint in list(self._broker.endpoints.values()):
             replay = endpoint.replay
@@ -309,13 +310,13 @@ class ReplayRunner(VpnPart):
     # --- meanwhile --------------------------------------------------------------------------------------------
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """Go on with all of them, by what was published."""
+        """Continue all replays with what was published."""
         if news:
             self.go_on()
         self.records.committed()
 
     def go_on(self) -> None:
-        """Go on with all of them: ids that they may have waited for are there, or came to nothing."""
+        """Continue all replays: ids that they may have waited for are committed, or never will be."""
         for name in list(self._pumps):
             self._go_on(name)
 
@@ -327,24 +328,24 @@ class ReplayRunner(VpnPart):
                 del self._pumps[name]
 
     def put_more(self, endpoint: Endpoint) -> None:
-        """What an endpoint's replay has put may be running low."""
+        """The ready messages of an endpoint with a replay may be running low."""
         self._go_on(endpoint.name)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         for pump in self._pumps.values():
             pump.erased(markers)
 
     def consumer_bound(self, endpoint: Endpoint) -> None:
-        """A consumer came: more may lie ahead of it than of nobody."""
+        """A consumer was bound: the replay may put more messages ahead of it than without a consumer."""
         pump = self._pumps.get(endpoint.name)
         if pump is not None:
             self._loop.call_soon(pump.run)
 
     def subscriptions_changed(self, endpoint: Endpoint) -> None:
         """
-        A replay goes on by the new ones, from where it is. One that has read all it had to keeps what it put by the
-        others, after a restart, too, which has it read again.
+        A replay continues from its position by the new subscriptions. A replay that has read everything keeps what it
+        has put by the old ones; this is also so after a restart, when it reads the log again.
         """
         pump, replay = self._pumps.get(endpoint.name), endpoint.replay
         if pump is not None and not pump.is_over:
@@ -367,7 +368,7 @@ class ReplayRunner(VpnPart):
         self.completed(endpoint)
 
     def completed(self, endpoint: Endpoint) -> None:
-        """Say so, once, if the endpoint's replay is complete."""
+        """If the endpoint's replay is complete, log and record that, once."""
         replay = endpoint.replay
         if replay is None or not replay.completed(self._now_ms()):
             return
@@ -379,8 +380,8 @@ class ReplayRunner(VpnPart):
 
     def check_blocked(self, endpoint: Endpoint) -> None:
         """
-        Consumers with selectors have looked at all that is there: if a replay waits for them to take what they do not
-        want, it would wait for ever, and somebody should know (Solace, "Replaying to Exclusive Queues").
+        Consumers with selectors have looked at all ready messages. If a replay waits for them to take messages that
+        they do not select, it waits for ever: log that (Solace, "Replaying to Exclusive Queues").
         """
         self.is_hungry(endpoint)
         replay = endpoint.replay
@@ -422,7 +423,7 @@ class ReplayRunner(VpnPart):
 class ReplayPump(VpnPart):
     """
     Args:
-        runner: Whose it is, and who is told how its replay ends.
+        runner: Has the pump, and is told how its replay ends.
     """
 
     def __init__(self, runner: ReplayRunner, feed: EndpointFeed) -> None:
@@ -437,7 +438,7 @@ class ReplayPump(VpnPart):
         """Messages put ahead of a bound consumer, where the endpoint has no max_unsettled of its own."""
         self._kept = ContentAhead(feed.kept, runner.share_bytes)
         self.waits_for_hunger = False
-        """It keeps as much content as it may: consumers take of it what they can, before there is more."""
+        """It keeps as much content as it may: consumers take what they can of that before it puts more."""
         self._is_hungry = False
         self._unmarked: int | None = None
         """A message that may be the last before live, and was put before that could be known."""
@@ -449,8 +450,8 @@ class ReplayPump(VpnPart):
         last = replay.live_from - 1 if replay.live_from is not None else None
         self._cursor = _ReplayCursor(endpoint, position, last)
         self._routed: list[Row] = []
-        """Messages that the log did not take, and that lie on the endpoint by their routes: they have their place
-        between those that it did."""
+        """Messages that the log did not take, and that the endpoint has by their routes: they are put in their places
+        among the logged ones."""
         self._routed_bytes = 0
         patterns = {
             text: None for _, texts in replay.subscriptions for text in endpoint.topics.patterns_with(texts)
@@ -465,19 +466,19 @@ class ReplayPump(VpnPart):
         )
 
     def _is_routed(self, row: Row) -> bool:
-        """Whether a message lies on the endpoint by a route, and not by what the replay puts."""
+        """Whether the endpoint has a message by a route, and not by what the replay puts."""
         backlog, kept_up_to = self._endpoint.backlog, self._replay.kept_up_to
         return (
-            # Whoever has it may have it as it was while the log had it, yet.
+            # The row may have been read while the log still had the message.
             (row[HELD] is not None or row[ID] <= kept_up_to)
             and backlog.has(row)
-            # Put before a stop, and kept by a reference when a rule took it out of the log: it is there.
+            # Put before a stop, and kept by a reference when a rule removed it from the log: it is put already.
             and row[ID] not in backlog.put.references
         )
 
     def subscriptions_changed(self) -> None:
         """
-        What was not put yet is read by the new ones: live messages of theirs are in the log alone until they are read.
+        Read what was not put yet by the new subscriptions: their live messages are only in the log until then.
         """
         position = self.position
         self._committer.commit(self._broker.replay_commands.subscriptions_changed(self._endpoint, position))
@@ -487,7 +488,7 @@ class ReplayPump(VpnPart):
     @property
     def position(self) -> int:
         """Everything before this id was put, or is not wanted."""
-        # What was read and could not be put as the log was trimmed is gone, but for what the log did not take.
+        # Logged messages that could not be put, as the log was trimmed, are gone; unlogged ones still wait here.
         return min(self._read_up_to, self._routed[0][ID]) if self._routed else self._read_up_to
 
     @property
@@ -502,11 +503,11 @@ class ReplayPump(VpnPart):
 
     @property
     def is_full(self) -> bool:
-        """It waits for messages to be acknowledged."""
+        """It waits for messages to be settled."""
         return self._room() <= 0
 
     def run(self) -> None:
-        """Go on as far as there is room. Called when messages were committed or acknowledged."""
+        """Go on as far as there is room. Called when messages were committed or settled."""
         self.waits_for_hunger = False
         while not self.is_over:
             if self._cursor.is_finished or self._replay.is_forced:
@@ -517,7 +518,7 @@ class ReplayPump(VpnPart):
                 self.waits_for_hunger = self._kept.is_full
             if room <= 0 or self.waits_for_hunger:
                 if not self._endpoint.flows:
-                    # It may be a long time until somebody comes.
+                    # It may take long until a consumer comes.
                     self._source.let_go()
                 return
             try:
@@ -538,8 +539,8 @@ class ReplayPump(VpnPart):
             if position >= end:
                 self._hand_over()
             if self._cursor.last is not None:
-                # What is still on its way may match, too: until it is here, the last message is not known. What lies
-                # beyond it is live, however much of it the page has already.
+                # Messages that are being committed may match, too: until then the last message is not known. Messages
+                # beyond these are live, even if the page has some of them already.
                 end = self._cursor.last + 1
                 position = min(position, end)
             columns = self._source.columns or Columns.of(rows)
@@ -556,13 +557,13 @@ class ReplayPump(VpnPart):
                 self._is_hungry = False
 
     def feed_hungry(self) -> None:
-        """Consumers have taken what there was: a step more is put, whatever is kept."""
+        """Consumers have taken all ready messages: put one more step, however much content is kept."""
         if self.waits_for_hunger:
             self._is_hungry = True
             self.run()
 
     def _find_end(self, chosen: list[Row], *, is_end: bool) -> None:
-        """Which of these is the last message before live, if one is; and whether it can be waited for."""
+        """Find out which of these is the last message before live, if one is; and whether to wait for that."""
         cursor, replay = self._cursor, self._replay
         if chosen:
             self._unmarked = None
@@ -570,20 +571,20 @@ class ReplayPump(VpnPart):
             # After a restart it is known already, and may have been acknowledged.
             replay.found_end(chosen[-1][0])
         elif cursor.held_back is not None and self._routed_bytes >= self._runner.share_bytes():
-            # What the log did not take waits behind it, and there may be any number of that.
+            # Messages that the log did not take wait behind it, and there may be any number of them.
             self._unmarked = cursor.held_back[ID]
             if cursor.last is not None and cursor.position > cursor.last and replay.end_id is None:
-                # There was no room for it, no more: it is the last.
+                # It was held back only for want of room: it is the last.
                 replay.found_end(self._unmarked)
             chosen.append(cursor.held_back)
             cursor.held_back = None
         elif cursor.caught_up and self._unmarked is not None and replay.end_id is None:
-            # It has its mark, if it is still here.
+            # It was the last: it is marked now, if it is not delivered yet.
             replay.found_end(self._unmarked)
 
     def _room(self) -> int:
         if self._replay.live_from is not None:
-            # What is left is what was in flight at the hand-over: live messages wait for it.
+            # Only what was being committed at the hand-over is left, and live messages wait for it.
             return STEP_ROWS
         endpoint = self._endpoint
         if not endpoint.flows:
@@ -593,7 +594,7 @@ class ReplayPump(VpnPart):
         return (endpoint.settings.max_unsettled or self._ahead) - self._replay.outstanding
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         self._source.erased(markers)
         self._routed = with_markers(self._routed, markers)
         self._routed_bytes = sum(map(held_bytes, self._routed))
@@ -602,7 +603,7 @@ class ReplayPump(VpnPart):
             (self._cursor.held_back,) = with_markers([held_back], markers)
 
     def _put(self, rows: list[Row], ids: list[int], sizes: list[int]) -> None:
-        # What an earlier gateway has trimmed, too.
+        # Includes what was trimmed before this gateway started.
         below = max(self._broker.trimming.below, self._broker.log.first_id)
         archived = [row[ID] for row in rows if row[ID] < below] if rows and rows[0][ID] < below else []
         if archived:
@@ -611,7 +612,7 @@ class ReplayPump(VpnPart):
                 return
             is_archived = self._broker.history.is_archived
             if not (is_archived(archived[0]) and is_archived(archived[-1])):
-                # It was read before it was trimmed: whether the archive has it, is seen by reading it there.
+                # It was read before it was trimmed: reading it again shows whether the archive has it.
                 self._read_from(min(archived[0], self._routed[0][ID]) if self._routed else archived[0])
                 return
             if not self._replay.is_archived:
@@ -663,15 +664,16 @@ class ReplayPump(VpnPart):
 
 def _ids_and_sizes(chosen: list[Row], held_back: Row | None, columns: Columns) -> tuple[list[int], list[int]]:
     """
-    Of rows that were chosen.
+    The ids and sizes of rows that were chosen.
 
     Args:
-        held_back: What was held back before them: the first, if it is there now.
-        columns: Of the rows that they were chosen from. The caller's no longer.
+        held_back: The row that was held back before; if there was one, it is the first of them.
+        columns: The columns of the rows that they were chosen from; they are changed here.
     """
     first = 0 if held_back is None else 1
     count = len(chosen) - first
-    # Most often they are all, but for one at the end that is held back now. They rise: then no other is among them.
+    # Most often all were chosen, except for one at the end that is held back now. As ids rise, comparing the first and
+    # the last id is enough to see that.
     if count <= 0 or not (
         count <= len(columns.ids)
         and chosen[first][ID] == columns.ids[0]
@@ -693,8 +695,8 @@ def is_delayed(row: Row) -> bool:
 
 class _ReplayCursor(LogCursor):
     """
-    What of the log an endpoint is to have again: what it subscribes to, by the subscriptions that were in force at each
-    id, and was not acknowledged.
+    Chooses the messages of the log that an endpoint is to have again: they match the subscriptions that were in force
+    at their ids, and are not settled.
     """
 
     __slots__ = ("_endpoint", "_live_from", "_matchers", "_starts")
@@ -713,7 +715,7 @@ class _ReplayCursor(LogCursor):
         replayed, references = backlog.put.replayed, backlog.put.references
         assert replayed is not None
         if rows and rows[-1][ID] >= self._live_from:
-            # Published since the replay began, and waiting here for its time: it comes when that has come.
+            # Delayed messages published since the replay began wait on the endpoint, and are released in time.
             rows = [row for row in rows if row[ID] < self._live_from or not is_delayed(row)]
         if len(matchers) == 1 and rows and not references and not replayed.has_done_after(rows[0][ID]):
             return of_topics(rows, matchers[0], topics)
@@ -729,19 +731,19 @@ class _ReplayCursor(LogCursor):
 
 @dataclass(slots=True, eq=False)
 class ContentAhead:
-    """Nothing is counted as messages are handed out: what was kept is added up, and looked at anew where that is too
-    much."""
+    """Bounds the content that a replay keeps ahead. Nothing is subtracted as messages are handed out: what was kept is
+    added up, and measured anew when the sum is too large."""
 
     _kept: KeptRows
     _most_bytes: Callable[[], int]
-    """Of which there may be so much now."""
+    """How much there may be now."""
     _size_bytes: int = 0
-    """At most so much is kept."""
+    """An upper bound of what is kept."""
     _looked_at: int = 0
-    """Messages that were kept at the last look, which found too much; 0: it did not."""
+    """The number of messages at the last measurement, if it found too much; otherwise 0."""
 
     def added(self, messages: int, size_bytes: int) -> None:
-        """So many are kept, too, with so much content."""
+        """So many more messages are kept, with so much content."""
         self._size_bytes += size_bytes + messages * ROW_BYTES
 
     @property

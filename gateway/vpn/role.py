@@ -1,11 +1,11 @@
 """
-Which gateway has the store of a Message VPN: the lease of the one that has it, the loop that ends when it is lost, and
-the Message VPN that waits for it.
+Which gateway has the store of a Message VPN: the lease of the active gateway, the loop that ends when the store is
+lost, and the Message VPN that waits for the store.
 
-A gateway that was deposed cannot commit, but it has messages in memory that the new one delivers as well. So nothing is
-delivered when the newest commit known to have succeeded began longer ago than the lease lasts (``Lease``), and nothing
-that was scheduled happens any more once another gateway has the store (``EndableLoop``). Whoever waits asks for the
-store again and again, on a thread of its own, and tells clients which gateway is active, as far as that is known
+A deposed gateway cannot commit, but it has messages in memory that the new active gateway delivers as well. So a
+gateway delivers nothing if its newest commit known to have succeeded began longer ago than the lease lasts (``Lease``),
+and nothing that it scheduled happens once another gateway has the store (``EndableLoop``). A waiting gateway asks for
+the store again and again, on a thread of its own, and tells clients which gateway is active, if that is known
 (``WaitingVpn``).
 """
 
@@ -29,10 +29,10 @@ from store.errors import StoreError, StoreHeld
 from store.ports import Archive, Durability, Store
 
 LOOK_SECONDS: Final = 0.1
-"""How often it is looked at whether a lease that ran out holds again."""
+"""From one look at a lease that ran out to the next: it may hold again."""
 
 TRY_SECONDS: Final = 1.0
-"""From one try to the next: how late it is noticed that the active gateway is gone, about."""
+"""From one try to the next: about how late the loss of the active gateway is noticed."""
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Lease:
     _seconds: Callable[[], float]
     """How long it lasts."""
     _loop: asyncio.AbstractEventLoop
-    """Where it is asked for."""
+    """The loop that asks for the lease."""
     _monotonic: Callable[[], float] = time.monotonic
     """The clock of ``confirmed_at``."""
     _has_ended: bool = False
@@ -51,7 +51,7 @@ class Lease:
 
     @property
     def age_seconds(self) -> float:
-        """Since the newest commit that is known to have succeeded began."""
+        """Time since the newest commit that is known to have succeeded began."""
         return max(0.0, self._monotonic() - self._confirmed_at())
 
     def holds(self) -> bool:
@@ -59,17 +59,17 @@ class Lease:
         return not self._has_ended and self._monotonic() - self._confirmed_at() < self._seconds()
 
     def wait(self, resume: Callable[[], None]) -> None:
-        """It does not hold: ``resume`` is called once it does again, however often it was given."""
+        """The lease does not hold: call ``resume`` once when it holds again, however often it was given."""
         self._waiting[resume] = None
         if self._timer is None and not self._has_ended:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def forget(self, resume: Callable[[], None]) -> None:
-        """Nobody waits with this any more."""
+        """Do not call ``resume`` any more."""
         self._waiting.pop(resume, None)
 
     def end(self) -> None:
-        """Another gateway has the store: it never holds again."""
+        """Another gateway has the store: the lease never holds again."""
         self._has_ended = True
         self._waiting.clear()
         if self._timer is not None:
@@ -92,9 +92,9 @@ class EndableLoop:
         self._loop = loop
         self.time = loop.time
         self.run_in_executor = loop.run_in_executor
-        """Not ended with the rest: it is how a store is closed."""
+        """It works after ``end``, too: the store is closed by it."""
         self._error: Exception | None = None
-        """Of what has ended."""
+        """Why the loop has ended; None while it runs."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._futures: WeakSet[asyncio.Future[Any]] = WeakSet()
 
@@ -103,7 +103,7 @@ class EndableLoop:
         Nothing that was scheduled here happens any more.
 
         Args:
-            error: For whoever waits for something that will not come.
+            error: The result of all futures that are not done.
         """
         self._error = error
         for task in list(self._tasks):
@@ -142,19 +142,19 @@ class EndableLoop:
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # asked for: that nobody waits for it is no mistake
+        future.exception()  # retrieved: asyncio need not report that nobody awaits it
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSource:
     """
-    What an archiver is told.
+    The input of an archiver.
 
     Attributes:
         log: Options of ``spark_bridge.options``: where the log is stored.
         to: The archive.
-        age_seconds: After which a message is archived, however few there are.
-        password: Of the database; it goes into the environment, which only this user can read.
+        age_seconds: The age at which a message is archived, however few there are.
+        password: The database's; it goes into the environment, which only this operating-system user can read.
     """
 
     log: Mapping[str, str]
@@ -164,25 +164,25 @@ class ArchivedSource:
 
 
 class OpenedStore(NamedTuple):
-    """A store that is this gateway's, or one that it follows."""
+    """A store that this gateway owns, or one that it follows."""
 
     store: Store
     durability: Durability | None = Durability.DISK
     """What its commits survive; None if it did not say."""
     archive: Archive | None = None
-    """Of its log, where that has one."""
+    """The archive of its log; None if there is none."""
     source: ArchivedSource | None = None
-    """What an archiver is told that runs here; None where none does."""
+    """The input of the archiver that runs here; None if none runs."""
 
 
 class WaitingVpn(ThreadedService):
     """
     Args:
-        settings: Those in effect once it is active.
-        open_store: Tries it with the settings; called on a thread.
+        settings: Those in effect once this gateway is active.
+        open_store: Tries to open the store with the settings; called on a thread.
         opened: Gets the store, on the loop.
-        active: HOST:PORT of the gateway that is, if that is known.
-        problem: Why the store could not be opened, where that is not because another gateway has it.
+        active: HOST:PORT of the active gateway, if it is known.
+        problem: Why the store could not be opened, if the reason is not that another gateway has it.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class WaitingVpn(ThreadedService):
         self.settings = settings
         self.active = active
         self.problem = problem
-        """Why the store cannot be opened, where that is not because another gateway has it."""
+        """Why the store cannot be opened, if the reason is not that another gateway has it."""
         self.alarms = Alarms(partial(log_alarm, runtime.log))
         self._open_store = open_store
         self._opened = opened
@@ -214,7 +214,7 @@ class WaitingVpn(ThreadedService):
 
     @property
     def sentence(self) -> str:
-        """What a person is told."""
+        """The state as text, for people."""
         text = f"the Message VPN {self.name!r} waits for its store: "
         if self.problem is not None:
             return f"{text}{self.problem}"
@@ -222,10 +222,10 @@ class WaitingVpn(ThreadedService):
 
     def refusal(self, hostname: str | None = None) -> Refused:
         """
-        What a client is told that wants to enter (AMQP 1.0 section 2.8.18): where to go, as far as that is known.
+        The error for a client that opens this Message VPN (AMQP 1.0 section 2.8.18): where to go, if that is known.
 
         Args:
-            hostname: What its open frame says to the active gateway, where that has a meaning.
+            hostname: The hostname for its open frame at the active gateway, if it needs one.
         """
         host, _, port = (self.active or "").rpartition(":")
         if not (host and port.isdigit()):
@@ -249,7 +249,7 @@ class WaitingVpn(ThreadedService):
             except StoreError as error:
                 self._tell(self._failed, str(error))
             except Exception as error:
-                # A mistake of ours; nobody else would hear of it, and the next try may go well.
+                # It may be a bug of ours, which nobody else would report; the next try may succeed.
                 self._tell(self._failed, f"{type(error).__name__}: {error}")
             else:
                 if self._has_ended.is_set() or not self._tell(self._hand_over, opened):
@@ -280,6 +280,6 @@ class WaitingVpn(ThreadedService):
         self.alarms.note(AlarmKind.STORE, "", text, self._runtime.clock.now_ms())
 
     def put_off(self, problem: str) -> None:
-        """The store was opened, and is closed again: it cannot be used as it is. Ask for it again after a while."""
+        """The store was opened and closed again, as it cannot be used as it is. Ask for it again after a while."""
         self._note(problem)
         self._after(TRY_SECONDS, super().start)

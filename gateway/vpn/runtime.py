@@ -1,8 +1,8 @@
 """
 What a Message VPN runs on: event loop, logger, clock, tuning and counters, the settings in effect, and its services.
 
-All of it is given to whoever needs it. Nothing of a Message VPN fetches any of this from anywhere else, so that a test
-builds a whole one with a clock of its own and smaller numbers.
+Each part of a Message VPN is given what it needs of this, and gets none of it from anywhere else. So a test can build a
+whole Message VPN with its own clock and smaller numbers.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _READ_BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0
 MEGABYTE: Final = 1_048_576
 HOUR_MS: Final = 3_600_000
 LEASE_SECONDS: Final = 5.0
-"""The default of ``lease_seconds``, where a store is given that no settings name."""
+"""``lease_seconds`` of a store that no settings name."""
 
 _ALIKE: Final = (
     {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
 ) - {"retention"}
-"""Settings that the policy has as they are."""
+"""Settings that the policy takes over unchanged."""
 
 
 class Clock(Protocol):
@@ -60,7 +60,7 @@ class Clock(Protocol):
         """A clock that only goes forward, for how long something takes."""
 
     def processor_seconds(self) -> float:
-        """What the calling thread has had of a processor so far."""
+        """Processor time of the calling thread so far."""
 
 
 class SystemClock:
@@ -72,7 +72,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def problem(self) -> str | None:
-        """Nobody looks."""
+        """None: this clock is not checked."""
         return None
 
     seconds = staticmethod(time.perf_counter)
@@ -106,67 +106,67 @@ class SteadyClock(SystemClock):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Each with its unit, its default, and why it is that."""
+    """Numbers, each with its unit, its default, and the reason for it."""
 
     flow_quantum: int = FLOW_QUANTUM
     """Messages a consumer is given before the next one's turn: large enough that batches stay batches, small enough
     that two consumers share a burst."""
 
     endpoint_turn_rows: int = 1_024
-    """Messages that an endpoint hands out in one turn of the loop: some milliseconds, then others have their turn."""
+    """Messages that an endpoint hands out in one turn of the loop: it takes some milliseconds, then others go on."""
 
     selection_turn_seconds: float = 0.005
-    """What the selectors of all of a Message VPN's consumers take of one turn of the loop: about what the other things
-    take that are done in one. One evaluation more may begin before it is over, which is as long at most."""
+    """How much of one turn of the loop the selectors of all of a Message VPN's consumers take: about as much as the
+    other work of a turn. The last evaluation may run over, by as much again at most."""
 
     log_slice_rows: int = 256
     """Messages sent to a log reader before its link is asked again whether it can take more."""
 
     log_turn_rows: int = 1_024
-    """Messages sent to a log reader in one turn of the loop when nobody else wants it."""
+    """Messages sent to a log reader in one turn of the loop when there is no live traffic."""
 
     log_turn_rows_beside_live: int = 128
     """The same while there is live traffic, which then waits for a third of a millisecond; see ``HistoryPace``."""
 
     longest_pause: int = 16
-    """The most that a log reader waits beside live traffic, in times of what its turns and pages took. Writing what it
-    was sent to the socket comes on top: history is left with about a twelfth of a processor."""
+    """The longest pause of a log reader during live traffic, as a multiple of the time that its turns and pages took.
+    Writing its messages to the socket takes time, too, so history gets about a twelfth of a processor."""
 
     replay_ahead_without_consumer: int = 1_000
-    """Messages that a replay puts on an endpoint that nobody consumes (Solace, "Message Replay": at most 1,000)."""
+    """Messages that a replay puts on an endpoint without a consumer (Solace, "Message Replay": at most 1,000)."""
 
     replay_ahead_bytes: int = 32 * 1024 * 1024
     """Content that the replays of a Message VPN onto endpoints keep ahead of their consumers, all together: each has
     an equal share of it."""
 
     dead_letters_under_way: int = 1_000
-    """Messages of one endpoint that are on their way to its dead message queue, beyond which no more are taken off: on
-    a disk that takes nothing, a backlog of dead messages must not become memory."""
+    """Messages of one endpoint that may be on their way to its dead message queue at a time: if the disk is full, a
+    backlog of dead messages must not fill the memory."""
 
     expiry_sweep_seconds: float = 1.0
-    """From the end of a sweep for expired messages to the next: how late a message may be taken off, about."""
+    """From the end of a sweep for expired messages to the next: about how late an expired message is removed."""
 
     ageing_seconds: float = 60.0
     """From one look for messages that are older than the log keeps to the next: such a look is a binary search."""
 
     sizing_seconds: float = 60.0
-    """From one look at how quickly the log grows, and what the disk has left, to the next."""
+    """From one look at how fast the log grows, and how much room the disk has, to the next."""
 
     rates_seconds: float = 5.0
-    """An interval in which messages are counted for whoever looks at rates: short enough to see a burst in."""
+    """The interval over which rates are counted: short enough to show a burst."""
 
     depths_seconds: float = 60.0
     """From one look at how deep endpoints are to the next."""
 
     archive_look_seconds: float = 60.0
-    """From one look at what the log's archive has to the next, beside those that attaches make: one small read."""
+    """From one look at what the log's archive has to the next, in addition to those of attaches: one small read."""
 
     search_progress_seconds: float = 3.0
     """Between two log lines about one search for a replay's start."""
 
     pending_bytes: int = 64 * 1024 * 1024
-    """Content accepted from sockets and not yet committed past which no more is read from publishers: a slow disk must
-    not turn into memory."""
+    """Content taken from sockets and not yet committed, beyond which no more is read from publishers: with a slow disk,
+    publishers must not fill the memory."""
 
 
 @dataclass(slots=True)
@@ -174,11 +174,11 @@ class ArchiveReads:
     """What was read out of a log's archive; added to once a page."""
 
     messages: int = 0
-    """That readers and replays were given."""
+    """Messages that readers and replays were given."""
     failures: int = 0
-    """Reads that the archive, or a file of it, failed. That it has no such id is none."""
+    """Reads that failed, at the archive or a file of it. A missing id is not a failure."""
     seconds: Histogram = field(default_factory=lambda: Histogram(_READ_BOUNDS))
-    """How long a read took, whatever came of it."""
+    """How long a read took, successful or not."""
 
 
 @dataclass(slots=True)
@@ -189,11 +189,11 @@ class Counters:
     """Durable messages, whether they went to the log, to endpoints, or both."""
     published_bytes: int = 0
     copied_messages: int = 0
-    """Those of them that a job published: no live traffic."""
+    """Those of them that a job published, which are not live traffic."""
     logged_messages: int = 0
-    """Of the published ones, what the log took."""
+    """Published messages that the log took."""
     logged_bytes: int = 0
-    """What these take of the disk (``gateway.core.model``)."""
+    """The disk space of these (``gateway.core.model``)."""
     settled_messages: int = 0
     """Messages that consumers have settled for good."""
     commits: int = 0
@@ -202,32 +202,32 @@ class Counters:
     """Batches of effects in those."""
     failed_commits: int = 0
     direct_dropped_messages: int = 0
-    """Direct messages that nobody took, or that there was no room for: nobody was told."""
+    """Direct messages that nothing took, or that there was no room for; their publishers are not told."""
     duplicate_messages: int = 0
     """Messages that were accepted and not stored, as an endpoint remembers their ids."""
     dead_discarded_messages: int = 0
     """Dead messages that their dead message queue did not take."""
     activity: int = 0
-    """Batches published or settled: whether there is live traffic."""
+    """Batches published or settled; it rises while there is live traffic."""
     commit_messages: Histogram = field(default_factory=lambda: Histogram(_BATCH_BOUNDS))
     """Messages published in one transaction: group commit at work."""
 
 
 @dataclass(slots=True)
 class CurrentSettings:
-    """Settings in effect; their owner, ``MessageVpn``, puts others in their place while the gateway runs."""
+    """Settings in effect; their owner, ``MessageVpn``, replaces them while the gateway runs."""
 
     vpn: Vpn
     limits: Limits
 
     @property
     def lease_seconds(self) -> float:
-        """How long after a commit something is delivered, where another gateway can take the store over."""
+        """How long after a commit messages are delivered, if another gateway can take the store over."""
         return self.vpn.store.lease_seconds if self.vpn.store is not None else LEASE_SECONDS
 
     @property
     def requires_standby(self) -> bool:
-        """Whether messages are refused while one machine alone would have them."""
+        """Whether messages are refused while only one machine would store them."""
         return self.vpn.store is not None and self.vpn.store.require_standby
 
 
@@ -253,7 +253,7 @@ def _filter(log: ReplayLog) -> TopicFilter | None:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a Message VPN is given by whoever opens it."""
+    """What a Message VPN is given when it is opened."""
 
     loop: asyncio.AbstractEventLoop
     log: Any
@@ -265,7 +265,7 @@ class Runtime:
     add_span: Callable[[Span], None] | None = None
     """Takes spans of messages, and never blocks; None where nothing is traced."""
     sample_ratio: float = 0.0
-    """Of messages that bring no trace context, those that are traced, 0 to 1."""
+    """The share of messages without a trace context that is traced, 0 to 1."""
 
     def report(self, event: str, error: BaseException) -> None:
         """One line about something that should not happen."""
@@ -287,7 +287,7 @@ def log_alarm(log: Any, alarm: Alarm, is_raised: bool) -> None:
 
 
 def keep(task: asyncio.Task[T], among: set[asyncio.Task[T]]) -> asyncio.Task[T]:
-    """Hold a task as long as it is under way: one that nobody holds may be collected."""
+    """Keep a reference to a task while it runs: without one, it may be garbage-collected."""
     among.add(task)
     task.add_done_callback(among.discard)
     return task
@@ -295,9 +295,9 @@ def keep(task: asyncio.Task[T], among: set[asyncio.Task[T]]) -> asyncio.Task[T]:
 
 class Service:
     """
-    Work that a Message VPN does by itself, from its start to its end: a timer and a task, which end with it.
+    Work that a Message VPN does by itself, from ``start`` to ``close``: a timer and a task, which ``close`` ends.
 
-    What its timer is to call, and its task is to do, each kind of service says in ``start``.
+    Each kind of service sets its timer and begins its task in ``start``.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -319,12 +319,12 @@ class Service:
             self._task.cancel()
 
     def _after(self, seconds: float, work: Callable[[], None]) -> None:
-        """Have this done in so many seconds."""
+        """Do this after so many seconds."""
         if not self._is_closed:
             self._timer = self._loop.call_later(seconds, work)
 
     def _every(self, seconds: float, work: Callable[[], object]) -> None:
-        """Have this done now, and again and again."""
+        """Do this now, and again each time after so many seconds."""
         self._after(seconds, partial(self._every, seconds, work))
         work()
 
@@ -340,7 +340,7 @@ class Service:
 
 
 class ThreadedService(Service, ABC):
-    """A service that waits for what is elsewhere: on a thread of its own, so that nobody else waits for it."""
+    """A service that waits for something outside the gateway: on a thread of its own, so that nothing else waits."""
 
     def __init__(self, runtime: Runtime, thread: str) -> None:
         super().__init__(runtime)
@@ -353,7 +353,7 @@ class ThreadedService(Service, ABC):
         threading.Thread(target=self._run, name=self._thread, daemon=True).start()
 
     def close(self) -> None:
-        """Do nothing more. The thread ends when it looks at that."""
+        """Do nothing more. The thread ends when it next looks at ``_has_ended``."""
         super().close()
         self._has_ended.set()
 
@@ -362,7 +362,7 @@ class ThreadedService(Service, ABC):
         """What the thread does, until ``_has_ended``."""
 
     def _tell(self, call: Callable[..., object], *args: Any) -> bool:
-        """Have something called on the loop, from the thread; whether there is still one."""
+        """Call something on the loop, from the thread; whether the loop still runs."""
         with suppress(RuntimeError):  # the loop is closed: the gateway ends
             self._loop.call_soon_threadsafe(call, *args)
             return True

@@ -1,12 +1,12 @@
 """
 A Message VPN whose log another gateway writes, read here on a standby of its store.
 
-``StandbyReads`` follows the log on a thread of its own: it looks at the log's row again and again, and hands what the
-active gateway has written to the loop, a page at a time. Where the standby cannot be read for a while, has nothing new
-though the active gateway commits each second, or has another log than before, it ends, and is begun again.
+``StandbyReads`` follows the log on a thread of its own: it polls the log's row, and hands to the loop what the active
+gateway has written, a page at a time. It ends, and begins again, if the standby cannot be read for a while, has no new
+commit although the active gateway commits each second, or has another log than before.
 
-``Following`` makes news of it, as a commit does on the active gateway: the log has grown, and topics have news. Streams
-and points come and go as they do there.
+``Following`` tells readers, as a commit does on the active gateway: the log has grown, and topics have new messages.
+Streams and points appear and disappear as on the active gateway.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ DEFINE_SECONDS: Final = 1.0
 """From one look at streams and points to the next."""
 
 LOST_SECONDS: Final = 5.0
-"""For which a standby may not answer before readers are sent to the active gateway."""
+"""How long a standby may fail to answer before readers are sent to the active gateway."""
 
 STALE_SECONDS: Final = 30.0
-"""For which a standby may have no commit before readers are sent away: a primary is replaced in this time. One that no
-primary feeds any more looks like a log that nobody writes to."""
+"""How long a standby may have no commit before readers are sent away: a primary is replaced in this time. A standby
+that has lost its primary looks like a log that nobody writes to."""
 
 RETRY_SECONDS: Final = 1.0
 PAGES_AT_ONCE: Final = 20
-"""Pages that are shown one by one of what is new; with more of it, readers read for themselves."""
+"""New pages that are handed to readers one by one; if there are more, each reader reads the log itself."""
 
 KEPT_SECONDS: Final = 5.0
-"""For which new messages are kept in memory for readers that keep up; what was erased since is gone by then."""
+"""How long new messages stay in memory for readers that keep up; then the content of erased ones is gone here, too."""
 
 
 class StandbyReads(ThreadedService):
     """
     Args:
-        open_followed: Called on the thread.
-        begin: Makes a Message VPN that reads of a store, which is its from then on; called on the loop, as all else.
-        end: Its readers go, with it; called with a sentence that says why.
+        open_followed: Opens the standby's store; called on the thread.
+        begin: Makes a Message VPN that reads a store, and owns it from then on; called on the loop, as ``end``.
+        end: Ends that Message VPN and its readers; called with a sentence that says why.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class StandbyReads(ThreadedService):
             try:
                 self._follow_once()
             except Exception as error:
-                # Of ours, perhaps: nobody else would hear of it.
+                # It may be a bug of ours, which nobody else would report.
                 self._note(f"{type(error).__name__}: {error}")
             self._has_ended.wait(RETRY_SECONDS)
 
@@ -118,11 +118,11 @@ class StandbyReads(ThreadedService):
         except (CancelledError, RuntimeError):
             raise
         except Exception as error:
-            # Of ours, perhaps: readers are better off elsewhere.
+            # It may be a bug of ours: readers are better served elsewhere.
             return f"{type(error).__name__}: {error}"
 
     def _follow(self, followed: Followed, follower: Following, told: ToldLog) -> str:
-        """Until it ends, and why it does."""
+        """Follow the log until that ends; returns why."""
         generation, position = told.log.generation, told.log.next_id
         commit_no, marks = told.commit_no, told.marks
         answered = moved = defined = time.monotonic()
@@ -153,12 +153,12 @@ class StandbyReads(ThreadedService):
 
     @staticmethod
     def _taken_out(followed: Followed, follower: Following, marks: Sequence[RetentionMark]) -> None:
-        """Readers are told first: from then on pages lack this."""
+        """Readers are told first: from then on pages lack the removed messages."""
         follower.taken_out(marks)
         followed.told_taken_out(marks)
 
     def _tell_new(self, followed: Followed, follower: Following, log: LogState, position: int) -> int:
-        """Hand over what is new, page by page; up to where."""
+        """Hand over what is new, page by page; returns the position after it."""
         end = log.next_id
         if position == end:
             self._on_loop(follower.told, log, (), time.monotonic())
@@ -210,7 +210,7 @@ class StandbyReads(ThreadedService):
 
 
 class Following:
-    """What is known here of a log that another gateway writes."""
+    """Applies to a Message VPN what another gateway writes to its log."""
 
     def __init__(self, vpn: MessageVpn, streams: Sequence[StoredEndpoint]) -> None:
         self._broker = vpn.broker
@@ -219,26 +219,26 @@ class Following:
         self._endpoints = vpn.endpoints
         self._streams = {found.definition.name: _key(found) for found in streams}
         self._runs: deque[tuple[float, int]] = deque()
-        """When messages came, and one past the last of them; of those that are kept."""
+        """(when messages came, one past the last of them), for the messages kept in memory."""
         self._loop = vpn.state.runtime.loop
         self._next_look = self._loop.create_future()
-        """Done when the next look at the log has been told of; fails when nobody reads here any more."""
+        """Done when the next look at the log was applied; fails when the reads from the standby end."""
         vpn.state.told_anew = self.told_anew
 
     async def told_anew(self) -> None:
         """
-        Wait until a look at the log has been told of that began after this was called: the second one from now, as one
-        may be under way.
+        Wait until a look at the log that began after this call was applied: the second one from now, as one may be
+        under way.
 
         Raises:
-            Refused: Nobody reads here any more.
+            Refused: The reads from the standby have ended.
         """
         for _ in range(2):
             await asyncio.shield(self._next_look)
 
     def told(self, log: LogState, rows: Sequence[Row], now: float) -> None:
         """
-        The active gateway has told of what is below ``log.next_id``.
+        The active gateway has written the log up to ``log.next_id`` (excluded).
 
         Args:
             rows: All logged messages from the last ``next_id`` to this one.
@@ -254,7 +254,7 @@ class Following:
             cache.extend(list(rows), sum(len(row[CONTENT]) for row in rows))
             self._runs.append((now, log.next_id))
         else:
-            # Ids between them are not the log's: they are read where they are.
+            # Some ids between them are not in the log, so they do not fit into the cache: readers read the store.
             cache.skip(log.next_id)
             self._runs.clear()
         news: dict[str, int] = {}
@@ -266,7 +266,7 @@ class Following:
             self._readers.not_committed()
 
     def passed_over(self, log: LogState, now: float) -> None:
-        """The same, where what was told of is trimmed already, or too much to be shown one by one."""
+        """The same, if the new messages are trimmed already, or too many to be handed over one by one."""
         self._looked(now)
         self._broker.log.follow(log)
         self._cache.skip(log.next_id)
@@ -275,8 +275,8 @@ class Following:
 
     def taken_out(self, marks: Sequence[RetentionMark]) -> None:
         """
-        Rules of retention have taken out of the log what these marks say: readers that were still to read what may be
-        gone since the last ones, are told.
+        Retention rules have removed from the log what these marks say. Readers that were still to read some of what may
+        be gone since the last marks are told.
         """
         retention = self._broker.retention
         known, new = retention.marks, []
@@ -285,13 +285,13 @@ class Following:
                 new.append(mark)
         retention.restore(marks)
         if new:
-            # What is in memory may be gone, too.
+            # Messages in memory may be removed from the log, too.
             self._cache.skip(self._cache.next_id)
             self._runs.clear()
             self._readers.taken_out(new)
 
     def defined(self, definitions: ToldDefinitions) -> None:
-        """Streams and points are these from now on; readers of a stream that has changed are to attach again."""
+        """These are the streams and points from now on; readers of a stream that has changed must attach again."""
         found = {stream.definition.name: stream for stream in definitions.streams}
         for name, key in list(self._streams.items()):
             if name not in found or _key(found[name]) != key:
@@ -305,7 +305,7 @@ class Following:
         self._streams.update((stream.definition.name, _key(stream)) for stream in new)
 
     def _looked(self, now: float) -> None:
-        """Whoever waits for a look goes on, and messages are forgotten that were kept for long enough."""
+        """Wake those that wait for a look, and drop messages that were kept for long enough."""
         looked, self._next_look = self._next_look, self._loop.create_future()
         if not looked.done():
             looked.set_result(None)

@@ -1,8 +1,8 @@
 """
-The state of a running Message VPN: what all of its parts work on, taken up where its store was left.
+The state of a running Message VPN, restored from its store: what all of its parts work on.
 
-Its parts (``gateway.vpn.message_vpn``) are given it as one value, and know of each other only what they are given
-beside it. Everything runs on the event loop's thread, and on what the VPN was given: store, loop, clock, logger.
+Each part (``gateway.vpn.message_vpn``) gets the state as one value, and knows only those other parts that it gets as
+well. Everything runs on the event loop's thread, and on what the VPN was given: store, loop, clock, logger.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class VpnState:
     """
     Args:
-        opened: Closed by whoever closes the Message VPN.
+        opened: Its store; it is closed with the Message VPN.
         runtime: Its logger is bound to ``name``.
     """
 
@@ -62,15 +62,15 @@ class VpnState:
         """The newest messages."""
         self.history = LogHistory(broker, self.cache, self.reader, opened.archive, runtime)
         self.committer = Committer(store, broker, self.cache, self.counters, runtime)
-        """Makes all of it durable, in order; await ``committed`` before anybody is told."""
+        """Makes all changes durable, in order; await ``committed`` before you tell anybody."""
         self.lease = self._lease()
-        """How long it delivers after a commit; None where nobody can take the store over."""
+        """How long after a commit it delivers; None if no other gateway can take the store over."""
         self.search_turns = UserTurns()
-        """Of users at reads of the log that take long: a page at a time, and one at a time."""
+        """The turns of users at long reads of the log: one user at a time, for a page."""
         self.selection = SelectionTurns(runtime)
         self.pace = HistoryPace(self.counters, runtime.clock, runtime.tuning.longest_pause)
         self.told_anew: Callable[[], Awaitable[None]] | None = None
-        """Waits until what has left the log by now is known here; None where no other gateway writes the log."""
+        """Waits until this gateway knows what has left the log by now; None if no other gateway writes the log."""
         self.tracing: MessageTracing | None = None
         """Is told of messages; None where nothing is traced."""
         if runtime.add_span is not None:
@@ -79,11 +79,11 @@ class VpnState:
             )
 
     def read(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Have something done on one of the threads that read the store."""
+        """Run something on one of the store's reader threads."""
         return off_loop(self.reader, work, *args)
 
     async def read_in_turn(self, work: Callable[..., T], *args: Any) -> T:
-        """The same for an administrator who reads for long: in turns with searches, a page each."""
+        """The same for a long read of an administrator, which takes turns with searches, a page each."""
         async with self.search_turns.turn(ADMINISTRATION):
             return await self.read(work, *args)
 
@@ -98,7 +98,7 @@ class VpnState:
 
 
 class VpnPart:
-    """A part of a running Message VPN, with what most of them work on."""
+    """A part of a running Message VPN, with what most parts work on."""
 
     def __init__(self, state: VpnState) -> None:
         self._state = state
@@ -116,7 +116,7 @@ class VpnPart:
 
 
 class VpnService(VpnPart, Service):
-    """One that also does something by itself."""
+    """A part that also works by itself."""
 
     def __init__(self, state: VpnState) -> None:
         VpnPart.__init__(self, state)

@@ -1,10 +1,10 @@
 """
 Spans of messages, for a tracing backend: received, enqueued, delivered, settled, replayed.
 
-A message whose publisher says in its trace context that it is sampled is traced, in that trace; of those that have
-none, a share by chance. What a peer can make of this is bounded: the contexts read, and so the messages traced, in a
-second; the messages that are known; the links of a replay. Nothing of it is durable: after a restart, messages
-published before are delivered without spans, unless they are replayed.
+A message is traced if its own trace context says that it is sampled; its spans then belong to that trace. Of the
+messages without a context, a random share is traced. The work that a peer can cause is bounded: the contexts read, and
+so the messages traced, per second; the messages known at a time; the links of a replay's span. Nothing of this is
+durable: after a restart, earlier messages are delivered without spans, unless they are replayed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_A_SECOND: Final = 1_000
 """Messages of a Message VPN whose context is read in a second: some milliseconds of the loop's time."""
 
 MOST_KNOWN: Final = 10_000
-"""Traced messages that are known at a time, the newest: some megabytes."""
+"""Traced messages in memory at a time, the newest ones: some megabytes."""
 
 MOST_DELIVERIES: Final = 16
 """Endpoints on which a traced message's delivery is followed."""
@@ -38,11 +38,11 @@ MOST_LINKS: Final = 32
 
 SECOND_NS: Final = 1_000_000_000
 MOST_CHARACTERS: Final = 200
-"""Of what is looked at, in the names of spans."""
+"""The longest destination in the name of a span."""
 
 
 class SpanKind(enum.Enum):
-    """Who is on the other side, as OpenTelemetry has it."""
+    """The kind of a span in OpenTelemetry: who is on the other side."""
 
     INTERNAL = "internal"
     CONSUMER = "consumer"
@@ -57,7 +57,7 @@ OPERATIONS: Final[Mapping[str, tuple[SpanKind, str]]] = {
     "browse": (SpanKind.PRODUCER, "send"),
     "settle": (SpanKind.CONSUMER, "settle"),
 }
-"""Steps in the way of a message: who is on the other side, and the type of the operation as OpenTelemetry has it."""
+"""The steps of a message, each with its span kind and its operation type in OpenTelemetry; empty for no type."""
 
 
 class Span(NamedTuple):
@@ -68,29 +68,29 @@ class Span(NamedTuple):
     trace_id: int
     span_id: int
     parent: TraceContext | None
-    """What it is a part of; None where a trace begins with it."""
+    """The parent span; None for the root of a trace."""
     start_ns: int
     end_ns: int
     attributes: Mapping[str, str | int]
     links: tuple[TraceContext, ...] = ()
     error: str = ""
-    """Why it failed; empty where it did not."""
+    """Why the operation failed; empty if it succeeded."""
 
 
 @dataclass(slots=True)
 class _Traced:
-    """A message on its way."""
+    """What is known of a traced message."""
 
     parent: TraceContext
-    """The span that the next ones are part of."""
+    """The parent of the message's next spans."""
     own: TraceContext | None
-    """What came with it."""
+    """The context that the publisher sent; None if it sent none."""
     since_ns: int
-    """When it was received; once it is durable, since when it waits."""
+    """When it was received; after the commit, since when it waits for a delivery; 0 if that is not known."""
     topic: str
     size_bytes: int
     deliveries: dict[str, tuple[TraceContext, int]] = field(default_factory=dict)
-    """By endpoint: the span of the delivery that is not settled, and when it was made."""
+    """By endpoint: the span of the unsettled delivery, and when it was sent."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class MessageTracing:
     Args:
         add: Takes spans that have ended, and never blocks.
         next_id: One past the last durable id.
-        sample_ratio: Of messages without a context, 0 to 1.
+        sample_ratio: The share of the messages without a context that is traced, 0 to 1.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class MessageTracing:
         self._dice = dice or random.Random()
         self._known: dict[int, _Traced] = {}
         self._pending: deque[int] = deque()
-        """Received, and not durable yet."""
+        """Ids of traced messages that are received and not durable yet."""
         self._replays: dict[str, _Replayed] = {}
         self._skip = self._drawn()
         self._second = 0
@@ -136,8 +136,8 @@ class MessageTracing:
     # --- the way of a message -----------------------------------------------------------------------------------
 
     def received(self, rows: Sequence[Row]) -> None:
-        """Messages were taken, and are on their way to the store."""
-        # Most have none, and most of those are passed over: once for all of them what need not be done for each.
+        """Messages were accepted and are being committed."""
+        # Most messages have no context: one scan of the batch shows whether any needs a closer look.
         if any(row[CONTENT].find(NEEDLE, 0, LOOKED_AT) >= 0 for row in rows):
             rows = self._without_context(rows)
         place = self._skip
@@ -148,7 +148,7 @@ class MessageTracing:
         self._skip = place - len(rows)
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """What is told here is durable."""
+        """A commit is durable: add the spans ``receive`` and ``enqueue`` of the traced messages in it."""
         pending = self._pending
         if not pending:
             return
@@ -165,7 +165,7 @@ class MessageTracing:
             self._add("enqueue", traced.parent, receive, began, now, about)
 
     def not_committed(self) -> None:
-        """Of what is on its way, some was not written: which, is not known here."""
+        """A commit failed. Which messages it had is not known here, so all that are not durable are forgotten."""
         for number in self._pending:
             self._known.pop(number, None)
         self._pending.clear()
@@ -201,11 +201,11 @@ class MessageTracing:
 
     def read(self, operation: str, destination: str, rows: Iterable[Row]) -> None:
         """
-        Messages were given to somebody who takes none away.
+        Messages were sent to a reader or browser, which consumes none.
 
         Args:
             operation: ``read`` or ``browse``.
-            destination: What is looked at.
+            destination: What is read or browsed.
         """
         known = self._known
         now = 0
@@ -214,7 +214,7 @@ class MessageTracing:
             if traced is not None:
                 parent, since_ns = traced.parent, traced.since_ns
             else:
-                # What is published and replayed keeps its half of what may be looked at.
+                # Half of the second's limit is reserved for publications and replays.
                 context = self._context(row, keep=MOST_A_SECOND // 2)
                 if context is None or not context.is_sampled:
                     continue
@@ -225,10 +225,10 @@ class MessageTracing:
 
     def settled(self, endpoint: str, ids: Iterable[int], outcome: str) -> None:
         """
-        A consumer is done with messages of an endpoint.
+        A consumer's deliveries of an endpoint's messages have an outcome.
 
         Args:
-            outcome: As AMQP has it: accepted, released, modified, rejected.
+            outcome: That of AMQP: accepted, released, modified, rejected.
         """
         known = self._known
         if not known:
@@ -243,7 +243,7 @@ class MessageTracing:
             parent, began = delivery
             about = {**self._about(number, endpoint, traced.size_bytes), "rewind.outcome": outcome}
             self._add("settle", self._child(parent), parent, began, now, about)
-            # Given again, it waits from now on.
+            # If it is delivered again, it waits from now on.
             traced.since_ns = now
 
     def replay_ended(self, endpoint: str, replay: Replay, error: str = "") -> None:
@@ -266,7 +266,7 @@ class MessageTracing:
     # --- what is traced -----------------------------------------------------------------------------------------
 
     def _without_context(self, rows: Sequence[Row]) -> list[Row]:
-        """Trace those that are to be by their contexts; the others."""
+        """Trace the messages whose context is sampled; return those without a context."""
         others: list[Row] = []
         for row in rows:
             context = self._context(row)
@@ -281,7 +281,7 @@ class MessageTracing:
         return context_of(row[CONTENT], row[BARE]) if is_looked_at else None
 
     def _may(self, keep: int = 0) -> bool:
-        """Whether one more message may be looked at in this second, where so many are for others."""
+        """Whether this second's limit allows one more message, if ``keep`` of the limit are reserved for others."""
         second = self._now_ns() // SECOND_NS
         if second != self._second:
             self._second, self._left = second, MOST_A_SECOND
@@ -291,7 +291,7 @@ class MessageTracing:
         return True
 
     def _drawn(self) -> int:
-        """How many messages without a context are passed over until the next that is traced."""
+        """How many messages without a context to pass over before the next one that is traced."""
         if self._ratio >= 1:
             return 0
         if self._ratio <= 0:
@@ -304,7 +304,7 @@ class MessageTracing:
         self._pending.append(row[ID])
 
     def _replayed(self, row: Row) -> _Traced | None:
-        """A message that is delivered once more, and was traced when it was published."""
+        """What is to be known of a replayed message whose context is sampled; None for any other message."""
         context = self._context(row)
         if context is None or not context.is_sampled:
             return None
@@ -363,9 +363,9 @@ class MessageTracing:
 class TracedLink:
     """
     Args:
-        link: Is sent the messages.
+        link: The link that the messages are sent to.
         operation: ``read`` or ``browse``.
-        destination: What is looked at.
+        destination: What is read or browsed.
     """
 
     def __init__(self, link: LogLink, tracing: MessageTracing, operation: str, destination: str) -> None:

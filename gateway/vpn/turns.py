@@ -1,15 +1,15 @@
 """
-Who may go on, and who waits: users at long reads, selectors on the event loop, history beside live traffic.
+Turns: of users at long reads, of selectors on the event loop, of history during live traffic.
 
-- ``UserTurns``: one page at a time, and users one after the other. However many searches, or readers of an archive, one
-  user has, another's waits for one page of that user's, and not for one of each.
-- ``SelectionTurns``: in each turn of the loop the selectors of all consumers together have so much time. One evaluation
-  is bounded by a count of steps; that leaves a thousand of them, of one consumer or of many. A feed that finds the time
-  of this turn used up goes on in a later one.
-- ``HistoryPace``: after each turn a log reader that is behind leaves the gateway to others for a multiple of the time
-  that its turn took. The multiple rises with the share of the loop that live traffic takes, so that a queue under full
-  load keeps most of its throughput, a reader beside a trickle hardly notices it, and neither depends on how quick the
-  machine is. Where nothing is live, nobody waits; a pause that was begun ends once live traffic has.
+- ``UserTurns``: one page at a time, and users one after the other. However many searches or archive readers one user
+  has, another user waits for one page of that user, and not for a page of each.
+- ``SelectionTurns``: in each turn of the loop the selectors of all consumers together have a limited time. A single
+  evaluation is bounded by a number of steps, but there may be a thousand of them, of one consumer or of many. A feed
+  that finds the time of this turn used up continues in a later one.
+- ``HistoryPace``: after each turn, a log reader that is behind pauses for a multiple of the time that its turn took.
+  The multiple rises with the share of the loop that live traffic takes. So a queue under full load keeps most of its
+  throughput, a reader during light traffic is hardly slowed down, and neither depends on the speed of the machine.
+  Without live traffic no reader waits; a pause ends when live traffic does.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ from typing import Final
 from gateway.vpn.runtime import Clock, Counters, Runtime
 
 ADMINISTRATION: Final = ""
-"""Who reads where no user of a listener does: administrators, together."""
+"""The user of reads that no client asks for: all administrators together."""
 
 QUICK_SECONDS: Final = 0.001
-"""What is chosen from without a look at the time takes about so long."""
+"""About how long a selector works on a slice of rows before the time is looked at."""
 
 WINDOW_SECONDS: Final = 0.02
-"""Over this live traffic is measured: a few group commits. A window without any is the end of it."""
+"""The window over which live traffic is measured: a few group commits. A window without any ends it."""
 
 STALE_SECONDS: Final = 1.0
-"""Since so long nobody has read: what came meanwhile says nothing of what comes now."""
+"""If no reader had a turn for so long, the messages that came meanwhile say nothing about the present traffic."""
 
 PAUSE_PER_LIVE = 80
-"""How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that
-history slows down must not look like little traffic."""
+"""How the multiple rises: this times the live messages that come in the time of sending one row. Steep on purpose:
+traffic that history slows down must not look like little traffic."""
 
 LONGEST_TURN: Final = 0.005
-"""Seconds; a turn that took longer was interrupted, and nobody has to wait for that."""
+"""Seconds; a turn that took longer was interrupted, and the excess causes no pause."""
 
 FEW_ROWS: Final = 16
-"""A turn that sent fewer does not show what sending one takes: most of it was a search for them."""
+"""A turn that sent fewer rows does not show how long sending one takes: most of it was a search for them."""
 
 SHORT_PAUSE_SECONDS: Final = 0.5
-"""Who has so little left to wait asks after each window whether anything is live still; others after a quarter of it,
-so that thousands of them do not keep the loop busy by asking."""
+"""A reader with so little left to wait asks after each window whether there is still live traffic. Others ask after a
+quarter of their wait, so that thousands of readers do not keep the loop busy by asking."""
 
 
 class UserTurns:
     """
-    The turns of one Message VPN's users at one thing.
+    The turns of one Message VPN's users at one kind of work.
 
     Args:
-        at_once: How many have a turn at the same time.
+        at_once: How many turns there are at a time.
     """
 
     def __init__(self, at_once: int = 1) -> None:
         self.free = at_once
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Those that wait, by user."""
+        """Requests for a turn, by user."""
         self._turns = 0
         self._last: dict[str, int] = {}
-        """Which turn was the last one of a user; nothing is known where nobody waits."""
+        """The number of each user's last turn; emptied when nobody waits."""
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
@@ -85,7 +85,7 @@ class UserTurns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                # It was given the turn, and is gone.
+                # It was given the turn and cancelled at the same time.
                 self.pass_on()
             raise
 
@@ -93,7 +93,7 @@ class UserTurns:
         """A turn is over."""
         self.free += 1
         while self._waiting:
-            # Whoever has not had one for the longest.
+            # The user whose last turn was the longest ago.
             user = min(self._waiting, key=lambda user: self._last.get(user, 0))
             queue = self._waiting[user]
             turn = queue.popleft()
@@ -106,7 +106,7 @@ class UserTurns:
         self._last.clear()
 
     def give_to(self, user: str) -> None:
-        """This user has a turn that is free."""
+        """Give this user a free turn."""
         self.free -= 1
         self._turns += 1
         self._last[user] = self._turns
@@ -127,10 +127,10 @@ class WaitingTurn:
 
 class RowsAtOnce:
     """
-    How many rows one reader's selector is asked of at once: few where its answers take long.
+    How many rows one reader's selector gets in one slice: few if its evaluations take long.
 
     Args:
-        most: Rows, where they are quick.
+        most: Rows of a slice, at most.
     """
 
     def __init__(self, seconds: Callable[[], float], most: int) -> None:
@@ -156,11 +156,11 @@ class SelectionTurns:
         self._seconds = runtime.clock.seconds
         self._turn_seconds = runtime.tuning.selection_turn_seconds
         self._until: float | None = None
-        """When this turn's time is used up; none where nobody has asked for any in this turn."""
+        """When this turn's time is used up; None if no selector has run in this turn yet."""
         self._waiting: deque[WaitingTurn] = deque()
 
     def is_over(self) -> bool:
-        """Whether the time of this turn of the loop is used up; it begins with whoever asks first."""
+        """Whether the time of this turn of the loop is used up; it begins with the first call in a turn."""
         if self._until is None:
             self._until = self._seconds() + self._turn_seconds
             self._call_soon(self._next_turn)
@@ -168,7 +168,7 @@ class SelectionTurns:
         return self._seconds() >= self._until
 
     def wait(self, run: Callable[[], None]) -> WaitingTurn:
-        """Go on with a feed in a later turn."""
+        """Continue a feed in a later turn."""
         waiting = WaitingTurn(run)
         self._waiting.append(waiting)
         if self._until is None:
@@ -179,7 +179,7 @@ class SelectionTurns:
         self._until = None
         for _ in range(len(self._waiting)):
             if self.is_over():
-                # Another turn has been asked for already: by the first one here.
+                # The first call of ``is_over`` in this turn has scheduled the next one.
                 return
             run = self._waiting.popleft().run
             if run is not None:
@@ -230,7 +230,7 @@ class HistoryPace:
 
     def wait(self, due: float) -> float:
         """
-        How long a reader is to wait now whose turn is due then: it asks again afterwards.
+        How long a reader whose turn is due then waits now; it asks again afterwards.
 
         Returns:
             Seconds; 0 or less once it may take its turn.
@@ -246,7 +246,7 @@ class HistoryPace:
         return min(left, WINDOW_SECONDS if left <= SHORT_PAUSE_SECONDS else left / 4)
 
     def _measure(self, now: float) -> None:
-        """See how much live traffic there is. It rises at once and falls slowly here, as commits come in bursts."""
+        """Measure the live traffic. The result rises immediately and falls slowly, as commits come in bursts."""
         elapsed = now - self._measured
         if elapsed < WINDOW_SECONDS:
             return
@@ -254,7 +254,7 @@ class HistoryPace:
         self._per_second = max(came / elapsed, self._per_second / 2) if came else 0.0
 
     def _see(self, now: float) -> int:
-        """How many live messages came since this was asked last."""
+        """How many live messages came since the last call."""
         counters = self._counters
         messages = counters.published_messages - counters.copied_messages + counters.settled_messages
         came, self._messages, self._measured = messages - self._messages, messages, now

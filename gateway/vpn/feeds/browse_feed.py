@@ -1,9 +1,10 @@
 """
-What lies on an endpoint, shown and not taken away: to a browser's link, and as a list for people.
+Shows the messages on an endpoint and consumes none: to a browser's link, and as a list for people.
 
-A browser sees each message once, in order, unsettled ones too, and waits at the end for more. Where the endpoint
-delivers by priority, so does a browser see it: of what lies there when a page is read, the highest first. A list has
-the order of ids, page by page; nothing is watched for it, and what comes while a page is made is for the next.
+A browser gets each message once, in order, including unsettled ones, and waits at the end for more. If the endpoint
+delivers by priority, the browser gets them by priority: of the messages there when a page is read, the highest first. A
+list has the order of ids, page by page; it does not wait for more, and messages that come while a page is made are for
+the next one.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from gateway.vpn.turns import ADMINISTRATION, WaitingTurn
 from store.ports import Reader
 
 Page: TypeAlias = "tuple[int, int, list[Row]]"
-"""The part of the endpoint's cursor that was read, up to where, and what was found."""
+"""(the part of the endpoint's cursor that was read, the position after that, the messages found)"""
 
 PUT: Final = -2
-"""Stands for what lies on an endpoint by priorities though no route led it there: that is shown first."""
+"""In place of a part: the messages of an endpoint with priorities that no route led there. They are shown first."""
 
 MOST_ROWS: Final = 1_000
-"""Messages that are read at once: settled ones may lie between those that are shown."""
+"""Messages that are read in one call: settled ones may be among those that are shown."""
 
 FIRST_ROWS: Final = 8
-"""Messages behind what is settled that are looked at for the oldest."""
+"""Messages above the floor that are looked at to find the oldest."""
 
 FLOWS_AT_ONCE: Final = 16
 """Consumers whose unsettled messages are looked through in one turn of the loop."""
@@ -42,12 +43,12 @@ FLOWS_AT_ONCE: Final = 16
 
 class BrowseFeed(VpnPart):
     """
-    Goes over what lies on an endpoint in pages from the store. What is unsettled at a consumer still lies there
-    and is shown, too; at the end it waits for more.
+    Reads the messages on an endpoint in pages from the store, including those that are unsettled at a consumer. At the
+    end it waits for more.
 
     Args:
         matches: The browser's selector; None shows everything.
-        closed: Is told once this feed shows nothing any more; more than once does no harm.
+        closed: Called when this feed has closed, perhaps more than once.
     """
 
     def __init__(
@@ -66,15 +67,15 @@ class BrowseFeed(VpnPart):
         self._matches = matches
         self._number = endpoint.cursor_number
         self._shown_up_to: dict[int, int] = {WHOLE: 0}
-        """How far it has read, of each part of the endpoint's cursor; in the order of their turns."""
+        """How far it has read each part of the endpoint's cursor, in the order in which it reads them."""
         if endpoint.settings.priorities:
             self._shown_up_to = dict.fromkeys((PUT, *range(HIGHEST, LOWEST - 1, -1)), 0)
         self._end = 0
-        """One past the last id that the page under way, or the last one, could hold."""
+        """One past the last id that the page under way, or the last page, could hold."""
         self._rows: Sequence[Row] = ()
-        """What is to be shown next."""
+        """The messages to be shown next."""
         self._page: Sequence[Row] = ()
-        """What was read and not yet chosen from."""
+        """The messages that were read and not yet chosen from."""
         self._turn: WaitingTurn | None = None
         self._is_reading = False
         self._is_closed = False
@@ -104,7 +105,7 @@ class BrowseFeed(VpnPart):
             link.send(now, self.endpoint.attempts, None)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         self._page, self._rows = with_markers(self._page, markers), with_markers(self._rows, markers)
 
     def close(self) -> None:
@@ -155,7 +156,7 @@ class BrowseFeed(VpnPart):
         part, position, rows = future.result()
         if not rows and position >= self._end:
             if self._end < self._cache.next_id:
-                # Told of while the page was being read: nobody comes to wake us for it.
+                # They were committed while the page was being read: nothing else wakes this feed for them.
                 self.run()
             else:
                 self._link.nothing_to_send()
@@ -165,7 +166,7 @@ class BrowseFeed(VpnPart):
         self.run()
 
     def _choose(self) -> None:
-        """Those of the page that the browser wants, as far as this turn of the loop goes."""
+        """Choose the messages of the page that the browser selects, as far as this turn of the loop allows."""
         page, matches, lies_here = self._page, self._matches, self.endpoint.backlog.has
         if matches is None:
             self._page, self._rows = (), [row for row in page if lies_here(row)]
@@ -200,13 +201,13 @@ def _messages(reader: Reader, ids: Sequence[int]) -> list[Row]:
 
 
 class LyingMessage(NamedTuple):
-    """A message that lies on an endpoint."""
+    """A message on an endpoint."""
 
     row: Row
     attempts: int
     """Deliveries that failed."""
     is_unsettled: bool
-    """A consumer has it."""
+    """Whether a consumer has it."""
 
 
 class LyingMessages(NamedTuple):
@@ -219,12 +220,12 @@ class LyingMessages(NamedTuple):
 
 class EndpointListing(VpnPart):
     """
-    Lists of one Message VPN's endpoints. While a page is read it has the administrators' turn.
+    Lists of the messages on one Message VPN's endpoints. Each page is read in a turn of the administrators.
     """
 
     async def page(self, endpoint: Endpoint, position: int, count: int) -> LyingMessages:
         """
-        What lies there from an id on; at most ``count``. An endpoint that is emptied meanwhile has no more.
+        The messages on an endpoint from an id on, at most ``count``; none after it was emptied meanwhile.
 
         Raises:
             store.errors.ReadFailed: It cannot be read.
@@ -239,8 +240,8 @@ class EndpointListing(VpnPart):
 
     async def pages(self, endpoint: Endpoint, position: int, most: int) -> AsyncIterator[list[Row]]:
         """
-        What lies there from an id on, as it is read: ``most`` messages at once first, then more; none of what comes
-        meanwhile. Raises as ``page``.
+        The messages on an endpoint from an id on, page by page: ``most`` messages in the first page, then more; none of
+        those that come meanwhile. Raises as ``page``.
         """
         end, number = self._state.cache.next_id, endpoint.cursor_number
         if endpoint.values is not None:
@@ -252,7 +253,7 @@ class EndpointListing(VpnPart):
             return
         floors = [cursor.floor for cursor in endpoint.backlog.parts.values()]
         put = [i for i in endpoint.backlog.put.ids if position <= i < end]
-        # Up to its floors it is done with all that came by routes.
+        # Up to the floors, all messages that came by routes are settled.
         position = max(position, min([*(floor + 1 for floor in floors), *put[:1]]))
         while position < end and endpoint.cursor_number == number:
             async with self._state.search_turns.turn(ADMINISTRATION):
@@ -263,15 +264,15 @@ class EndpointListing(VpnPart):
             most = min(most * 2, MOST_ROWS)
 
     async def one(self, endpoint: Endpoint, message_id: int) -> Row | None:
-        """A message that lies there; None where it does not."""
+        """A message on an endpoint; None if it is not there."""
         found = await self.page(endpoint, message_id, 1)
         row = found.messages[0].row if found.messages else None
         return row if row is not None and row[ID] == message_id else None
 
     async def oldest_ms(self, endpoint: Endpoint) -> int | None:
         """
-        When the oldest message that lies there arrived, ms since the epoch; None where there is none, or none of the
-        first that were looked at lies there any more. One short read.
+        When the oldest message on an endpoint arrived, ms since the epoch; None if there is no message, or if all that
+        were looked at have left the endpoint. One short read.
 
         Raises:
             store.errors.ReadFailed: It cannot be read.
@@ -295,7 +296,7 @@ class EndpointListing(VpnPart):
     async def _read(
         self, endpoint: Endpoint, position: int, end: int, put: Sequence[int], most: int
     ) -> tuple[list[Row], int]:
-        """Messages that may lie there, in order, and the id from which on to read next."""
+        """Messages that may be on the endpoint, in order, and the id from which on to read next."""
         backlog, reader = endpoint.backlog, self._reader
         routes = routes_of(backlog)
         page = await self._state.read(reader.routed_page, routes, position - 1, end, most)

@@ -1,8 +1,8 @@
 """
-Carries ready messages of endpoints to their consumers: contents out of the message cache, else in pages from the store.
+Carries ready messages of endpoints to their consumers: contents from the message cache, or in pages from the store.
 
-Each endpoint that messages are, or were, delivered from has one ``EndpointFeed``; ``Feeds`` has all of a Message VPN's.
-Rows that were read and are wanted soon are kept until they are handed out (``KeptRows``).
+Each endpoint that messages are, or were, delivered from has one ``EndpointFeed``; ``Feeds`` has all of a Message VPN.
+Rows that were read and are needed soon are kept until they are handed out (``KeptRows``).
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
 """Messages, and the failed deliveries of those that have any."""
 
 MOST_HOLDING_BACK: Final = 10_000
-"""Messages of an endpoint that are about to wait for their next try: on a disk that takes nothing, an endpoint whose
-consumer gives all back must not become memory."""
+"""Messages of an endpoint whose delay until their next try is being committed: if the disk is full, a consumer that
+gives all messages back must not fill the memory."""
 
 Locked: TypeAlias = Callable[[Endpoint, int], None]
-"""Told of an endpoint on which something is locked, and until when at least, in ms since the epoch."""
+"""Called with an endpoint that has a locked delivery, and the earliest end of the lock, in ms since the epoch."""
 
 NOTHING_DEAD: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class DeadLetterOffice(Protocol):
-    """Where messages go that nobody is to have."""
+    """Takes messages that no consumer is to have."""
 
     def holds_up(self, endpoint: Endpoint) -> bool:
-        """Whether so many of the endpoint's messages are on their way there that no more are to be looked at."""
+        """Whether so many of the endpoint's messages are being moved there that no more are to be looked at."""
 
     def is_dead_message_queue(self, name: str) -> bool:
         """Whether some endpoint's dead messages come to this queue."""
@@ -52,23 +52,23 @@ class DeadLetterOffice(Protocol):
         """Messages that a flow has unsettled leave the endpoint for good."""
 
     def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = ...) -> None:
-        """So do those that a consumer rejected; ``done`` is called once none of them is the flow's any more."""
+        """The same for messages that a consumer rejected; ``done`` is called once the flow has none of them."""
 
 
 class RunningReplays(Protocol):
     """Replays onto endpoints, as far as feeds and consumers concern them."""
 
     def put_more(self, endpoint: Endpoint) -> None:
-        """What the endpoint's replay has put may be running low."""
+        """The ready messages of an endpoint with a replay may be running low."""
 
     def check_blocked(self, endpoint: Endpoint) -> None:
-        """The endpoint's consumers with selectors have looked at all that is there."""
+        """The endpoint's consumers with selectors have looked at all ready messages."""
 
     def is_hungry(self, endpoint: Endpoint) -> None:
         """The endpoint's consumers can take more than a replay has put there."""
 
     def consumer_bound(self, endpoint: Endpoint) -> None:
-        """A consumer came: more may lie ahead of it than of nobody."""
+        """A consumer was bound: the replay may put more messages ahead of it than without a consumer."""
 
     def acknowledged(self, endpoint: Endpoint) -> None:
         """Messages left an endpoint whose replay was under way."""
@@ -86,9 +86,9 @@ class EndpointFeed(VpnPart):
         super().__init__(state)
         self.endpoint = endpoint
         self.kept = KeptRows()
-        """Contents that are here, for what is to be handed out."""
+        """Contents in memory of messages that are to be handed out."""
         self.is_reading = False
-        """A page, or some messages, are on their way from the store."""
+        """A page, or some messages, are being read from the store."""
         self._dead_letters = dead_letters
         self._replays = replays
         self._locked = locked
@@ -101,7 +101,7 @@ class EndpointFeed(VpnPart):
         """Rows of a page: the next one is asked for when fewer are ready."""
         self._is_scheduled = False
         self._is_running = False
-        """Something is being handed out: what changes by that, as with a dead message that made room, waits."""
+        """Messages are being handed out: changes that this causes, such as room from a dead message, wait."""
         self._is_changed = False
 
     def run(self) -> None:
@@ -130,7 +130,7 @@ class EndpointFeed(VpnPart):
             self._lease.wait(self.run)
             return
         for waiting in endpoint.waiting_flows:
-            # Nothing is for them until the active one is gone.
+            # They get nothing until the active flow is gone.
             waiting.link.nothing_to_send()
         left = self._tuning.endpoint_turn_rows
         while (flow := endpoint.next_flow()) is not None:
@@ -146,7 +146,7 @@ class EndpointFeed(VpnPart):
                 select = self._select if endpoint.by_key is None else self._give_share
                 looked_at = select(flow)
                 if looked_at == 0 and flow.candidates:
-                    # Their contents are on their way, or more of a higher priority is to come first.
+                    # Their contents are being read, or messages of a higher priority are to come first.
                     self._read_ahead()
                     return
                 left -= looked_at
@@ -163,7 +163,7 @@ class EndpointFeed(VpnPart):
                 return
             rows, sizes = self._rows(ids)
             if not rows:
-                # With those behind them, as a page has them: a consumer takes few at a time.
+                # A page at a time, as a consumer takes only few messages.
                 self._read_rows(endpoint.ready.peek(self._page_rows))
                 return
             left -= len(rows)
@@ -178,7 +178,7 @@ class EndpointFeed(VpnPart):
 
     def _select(self, flow: Flow) -> int:
         """
-        Give a flow with a selector what it wants of the next ready messages.
+        Give a flow with a selector those of the next ready messages that it selects.
 
         Returns:
             How many were looked at; 0 while their contents are being read.
@@ -216,10 +216,10 @@ class EndpointFeed(VpnPart):
 
     def _give_share(self, flow: Flow) -> int:
         """
-        Give a flow what it has by the keys of the next ready messages.
+        Give a flow the messages of its share, and sort the next ready messages by their keys.
 
         Returns:
-            How many were looked at, or given to it; 0 while their contents are being read.
+            How many were looked at or given to it; 0 while their contents are being read.
         """
         by_key, share = self.endpoint.by_key, flow.candidates
         assert by_key is not None and by_key.candidates is not None and isinstance(share, Share)
@@ -237,7 +237,7 @@ class EndpointFeed(VpnPart):
                 looked_at = found.looked_at
                 candidates.put_back(ids[looked_at:])
                 if len(self.kept) > self._page_rows:
-                    # They are read again: what nobody takes now must not become memory.
+                    # They are read again later: messages that nobody takes now must not fill the memory.
                     self.kept.forget(found.later)
                 if found.passed:
                     self._pass_over(flow, found.passed)
@@ -252,11 +252,11 @@ class EndpointFeed(VpnPart):
                 return looked_at + len(rows)
             self._read_rows(ids)
             return 0
-        # What waited had left meanwhile, perhaps: others are looked at next.
+        # The messages of the share may have left the endpoint meanwhile: look at others next.
         return looked_at + share.is_behind
 
     def _pass_over(self, flow: Flow, rows: Sequence[Row]) -> None:
-        """What a subscription's selector does not match is not its own: the cursor advances past it."""
+        """Settle messages that a subscription's selector does not match: the cursor advances past them."""
         endpoint, ids = self.endpoint, [row[ID] for row in rows]
         demand = flow.demand
         endpoint.hand_out(flow, ids, self._erasing.sized(rows), self._now_ms())
@@ -269,7 +269,7 @@ class EndpointFeed(VpnPart):
 
     def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """
-        Send messages to a flow, ``rows`` with these ids, and perhaps sizes; those that are dead go where the dead go.
+        Send messages to a flow: ``rows`` with these ids, and with sizes if known. Dead messages are removed instead.
         """
         endpoint = self.endpoint
         counted, now_ms = self._erasing.sized(rows), self._now_ms()
@@ -279,7 +279,7 @@ class EndpointFeed(VpnPart):
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
-            # With those out of its way a replay may have gone on, and failed: then the flow has them no longer.
+            # Without the dead messages a replay may have gone on and failed: then the flow has lost its messages.
             rows = [row for row in rows if row[ID] not in dead and row[ID] in flow.unsettled]
             ids = [row[ID] for row in rows]
         if rows:
@@ -287,7 +287,7 @@ class EndpointFeed(VpnPart):
             if replay is not None and replay.is_under_way:
                 replay.transmit(ids, self._now_ms())
             if self._tracing is not None:
-                # Before it: a delivery may be settled as it is sent.
+                # Before the send: a delivery may be settled as it is sent.
                 self._tracing.delivered(endpoint, rows)
             flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
@@ -304,8 +304,8 @@ class EndpointFeed(VpnPart):
 
     def ttl_of(self, content: bytes) -> int | None:
         """
-        How long a message lives here by its header, in ms. What is dead already does not expire by that once more;
-        whether it is, is asked only where a header says something: a queue can become, and cease to be, a dead one's.
+        How long a message lives here by its header, in ms. On a dead message queue it does not expire by its header a
+        second time. Whether this is one is asked anew for each message with a ttl, as that can change.
         """
         lives_ms = ttl_of(content)
         return (
@@ -316,21 +316,21 @@ class EndpointFeed(VpnPart):
 
     def _remove_dead(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
         for reason in sorted(set(dead.values())):
-            # The flow may be gone with those before, and have given back what it had.
+            # Removing those of another reason may have ended the flow, which then has given back its messages.
             gone = [row for row in rows if dead.get(row[ID]) == reason and row[ID] in flow.unsettled]
             if gone:
                 self._dead_letters.remove(flow, gone, reason)
 
     def remove_dead_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
         """
-        Take what is dead off the head of the endpoint, though no consumer asks for it.
+        Remove dead messages from the head of the endpoint, although no consumer asks for them.
 
         Args:
             limit: Messages to look at.
-            may_read: Whether they may be read from the store; it takes a moment, so call again.
+            may_read: Whether they may be read from the store; that takes a moment, so call again.
 
         Returns:
-            Whether there may be more of them at once; and the message at the head now, as far as it is at hand.
+            Whether more can be removed immediately; and the message that is at the head now, if it is in memory.
         """
         endpoint = self.endpoint
         if self._dead_letters.holds_up(endpoint):
@@ -359,8 +359,8 @@ class EndpointFeed(VpnPart):
 
     def _rows(self, ids: list[int]) -> tuple[Sequence[Row], Sizes]:
         """
-        Rows of ``ids``, as many from the first on as are at hand, and perhaps the sizes of their contents; they are not
-        kept here any longer.
+        The rows of ``ids``, as many from the first on as are in memory, and the sizes of their contents if known; they
+        are no longer kept here.
         """
         cache, kept = self._cache, self.kept
         if ids[0] >= cache.first_id:
@@ -377,24 +377,24 @@ class EndpointFeed(VpnPart):
         return rows, None
 
     def _at_hand(self, ids: list[int]) -> Sequence[Row]:
-        """The same for a look: they stay here."""
+        """The same, but the rows stay here."""
         cache = self._cache
         if ids[0] >= cache.first_id:
             return cache.pick(ids)
         return self._with_cached(self.kept.first_of(ids), ids)
 
     def _with_cached(self, rows: list[Row], ids: list[int]) -> list[Row]:
-        """The first rows of ``ids``, and those behind them that are in the message cache."""
+        """The first rows of ``ids``, and those after them that are in the message cache."""
         rest = ids[len(rows) :]
         if rest and rest[0] >= self._cache.first_id:
             rows += self._cache.pick(rest)
         return rows
 
     def _read_ahead(self) -> bool:
-        """Have more ready where a ready queue runs low; whether there is some, or is about to be."""
+        """Make more messages ready if a ready queue runs low; whether there are some, or will be soon."""
         endpoint = self.endpoint
         if endpoint.replay is not None and endpoint.replay.is_reading:
-            # What is ready is what it puts.
+            # Only the replay makes messages ready.
             self._replays.put_more(endpoint)
             return self._is_changed
         queue = endpoint.queue_to_read(self._page_rows)
@@ -409,7 +409,7 @@ class EndpointFeed(VpnPart):
             endpoint.backlog.route_numbers(queue.part),
             queue.read_up_to,
         )
-        # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
+        # The feed is told in a moment of what is committed beyond this: in the page, it would be here twice.
         after, until = queue.next_page(self._cache.next_id)
         is_cached = after + 1 >= self._cache.first_id
 
@@ -427,8 +427,8 @@ class EndpointFeed(VpnPart):
 
     def _cached_page(self, routes: list[int], after: int, until: int, limit: int | None) -> Page:
         """
-        The same of messages that are in the message cache. What the store would know of failed deliveries is known
-        here: they were after the start, as the messages were.
+        The same for messages in the message cache. The endpoint itself knows their failed deliveries, as these are
+        newer than the start.
         """
         count = self._page_rows if limit is None else min(limit, self._page_rows)
         numbers, position = set(routes), min(after + 1 + self._page_rows, until)
@@ -438,14 +438,14 @@ class EndpointFeed(VpnPart):
         return RoutedPage(rows, position), []
 
     def read_head(self, limit: int) -> bool:
-        """Read the messages that would be delivered next, where only the store has them; whether that is so."""
+        """Read the messages that would be delivered next, if only the store has them; whether that is so."""
         queue = self.endpoint.queue_to_read(1)
         if queue is not None:
             self._read_page(queue, limit)
         return queue is not None
 
     def head(self, message_id: int) -> Row | None:
-        """The message that would be delivered next, if it is at hand."""
+        """The message that would be delivered next, if it is in memory."""
         rows = self._at_hand([message_id])
         return rows[0] if rows else None
 
@@ -458,7 +458,7 @@ class EndpointFeed(VpnPart):
     def _add_page(self, queue: ReadyQueue, found: Page, read_up_to: int) -> None:
         page, attempts = found
         if queue.read_up_to != read_up_to:
-            return  # What was in memory was let go of meanwhile, or was put there by another way.
+            return  # The queue's ids in memory were dropped meanwhile, or came in another way.
         rows, cursor, columns = page.rows, queue.cursor, page.columns
         ids, sizes = (list(map(ID_OF, rows)), None) if columns is None else (columns.ids, columns.sizes)
         self.endpoint.add_page(queue, ids, page.position, attempts)
@@ -489,18 +489,18 @@ class EndpointFeed(VpnPart):
 
         future = begin()
         if future.done():
-            # It need not be read: it is there in the loop's next turn, which nobody has to be woken for.
+            # It need not be read: it is used in the loop's next turn, without a wake-up from a thread.
             loop.call_soon(done, future)
         else:
             future.add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
 
 
 def no_ttl(content: bytes) -> None:
-    """For messages whose header has had its say."""
+    """The ttl of messages that do not expire by their header any more."""
 
 
 class Feeds:
-    """Those of one Message VPN, by endpoint."""
+    """The feeds of one Message VPN, by endpoint."""
 
     dead_letters: DeadLetterOffice
     replays: RunningReplays
@@ -511,7 +511,7 @@ class Feeds:
         self._feeds: dict[str, EndpointFeed] = {}
 
     def connect(self, dead_letters: DeadLetterOffice, replays: RunningReplays, locked: Locked) -> None:
-        """Name those that feeds and consumers speak to, and that speak to them; once, before the first feed."""
+        """Set the parts that call feeds and consumers and are called by them; once, before the first feed."""
         self.dead_letters = dead_letters
         self.replays = replays
         self.locked = locked
@@ -525,22 +525,22 @@ class Feeds:
         return feed
 
     def forget(self, endpoint: Endpoint) -> None:
-        """The endpoint is gone."""
+        """Drop the endpoint's feed, with the contents that it keeps."""
         self._feeds.pop(endpoint.name, None)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         for feed in self._feeds.values():
             feed.kept.erased(markers)
 
     def changed(self, endpoint: Endpoint) -> None:
-        """The endpoint's settings are others: perhaps what was handed out is locked from now on."""
+        """The endpoint's settings have changed: deliveries may be locked from now on."""
         if endpoint.settings.lock_timeout_ms:
             self.locked(endpoint, 0)
         self.deliver(endpoint)
 
     def deliver(self, endpoint: Endpoint) -> None:
-        """Something of the endpoint's changed: perhaps a consumer can be given more."""
+        """Something about the endpoint changed: a consumer may get more messages."""
         feed = self._feeds.get(endpoint.name)
         if feed is not None:
             feed.run()
@@ -560,12 +560,12 @@ def routes_of(backlog: Backlog) -> list[int]:
 
 
 def floor_of(backlog: Backlog) -> int:
-    """Up to this id nothing that came by routes lies on an endpoint any more."""
+    """Up to this id, all messages that came by routes have left the endpoint."""
     return min(cursor.floor for cursor in backlog.parts.values())
 
 
 class KeptRows:
-    """Invariant: a row is in the lists, whose ids rise, or in the dictionary, and one of both is empty."""
+    """Rows by their ids. Invariant: all are in the lists, whose ids rise, or all are in the dictionary."""
 
     __slots__ = ("_by_id", "_ids", "_rows", "_sizes")
 
@@ -573,7 +573,7 @@ class KeptRows:
         self._ids: list[int] = []
         self._rows: list[Row] = []
         self._sizes: list[int] = []
-        """Of their contents, in bytes."""
+        """The sizes of their contents, in bytes."""
         self._by_id: dict[int, Row] = {}
 
     def __len__(self) -> int:
@@ -581,16 +581,16 @@ class KeptRows:
 
     @property
     def size_bytes(self) -> int:
-        """Their content; each is looked at."""
+        """The size of all contents; takes a look at each row."""
         return sum(self._sizes or sizes_of(list(self._by_id.values())))
 
     def keep(self, ids: Sequence[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
         """
-        Take these.
+        Keep these.
 
         Args:
-            ids: Of ``rows``, rising.
-            sizes: Of their contents, in bytes, where they are at hand.
+            ids: Those of ``rows``, rising.
+            sizes: The sizes of their contents, in bytes, if known.
         """
         if not ids:
             return
@@ -604,8 +604,8 @@ class KeptRows:
 
     def take(self, ids: list[int]) -> tuple[list[Row], list[int]]:
         """
-        The rows of these, rising, as many from the first on as are here, and the sizes of their contents; they are
-        wanted no more.
+        The rows of these ids (rising), as many from the first on as are here, and the sizes of their contents; they are
+        no longer kept.
         """
         there = self._ids
         count = len(ids)
@@ -618,7 +618,7 @@ class KeptRows:
         return rows, sizes_of(rows)
 
     def first_of(self, ids: list[int]) -> list[Row]:
-        """The rows of these, rising, as many from the first on as are here."""
+        """The rows of these ids (rising), as many from the first on as are here."""
         there = self._ids
         count = len(ids)
         if there:
@@ -634,7 +634,7 @@ class KeptRows:
         return found
 
     def forget(self, ids: list[int]) -> None:
-        """These, rising, are wanted no more, whether they are here or not."""
+        """Drop the rows of these ids (rising), if they are here."""
         there = self._ids
         count = len(ids)
         if there and self._begins_with(ids):
@@ -647,12 +647,12 @@ class KeptRows:
                 self._by_id.pop(i, None)
 
     def _begins_with(self, ids: list[int]) -> bool:
-        """What is kept in order begins with these, or is what they begin with."""
+        """Whether the ids in the lists begin with these, or these begin with them."""
         there = self._ids
         return there[: len(ids)] == ids[: len(there)]
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more: the markers are what is kept."""
+        """The contents of these messages were erased: keep the markers."""
         self._rows = with_markers(self._rows, markers)
         self._sizes = sizes_of(self._rows)
         self._by_id.update((row[ID], row) for row in with_markers(self._found(markers), markers))
@@ -661,14 +661,14 @@ class KeptRows:
         return [row for i in ids if (row := self._by_id.get(i)) is not None]
 
     def clear(self) -> None:
-        """Nothing of this is wanted any more."""
+        """Drop all rows."""
         self._ids.clear()
         self._rows.clear()
         self._sizes.clear()
         self._by_id.clear()
 
     def _mix(self) -> None:
-        """They are taken by id from now on, until all are gone."""
+        """Move all rows to the dictionary: they are taken by id until all are gone."""
         self._by_id.update(zip(self._ids, self._rows, strict=True))
         self._ids.clear()
         self._rows.clear()

@@ -1,12 +1,12 @@
 """
-Log readers: the log is carried to their links as much as they take, history first, then live.
+Log readers: carries the log to their links, as much as these take, history first, then live messages.
 
-``Readers`` has all links of a Message VPN that read and take nothing away: readers of the log, of streams, and
-browsers. Nothing that they read is held, settled or written, and no endpoint notices.
+``Readers`` has all links of a Message VPN that read and consume nothing: readers of the log, readers of streams, and
+browsers. Their reads hold, settle and write nothing, and do not affect endpoints.
 
-A reader that has sent all there is waits among those of its topics (``WaitingReaders``). Invariant: whoever waits there
-has been told of everything below ``next_id`` that may be for it. So a commit costs nothing for readers whose topics
-were not published to, however many they are, and whoever goes on, goes on behind all that was published meanwhile.
+A reader that has sent everything waits in the group of its topics (``WaitingReaders``). Invariant: a waiting reader has
+been told of everything below ``next_id`` that may be for it. So a commit costs nothing for readers whose topics were
+not published to, however many there are, and a reader that continues skips the messages published meanwhile.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ from store.ports import LogPage
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
 SHORTEST_WAIT = 0.001
-"""Seconds, as exact as the loop's timers are; what is due sooner is done in the loop's next turn."""
+"""Seconds: the resolution of the loop's timers; what is due sooner is done in the loop's next turn."""
 
 STALLED_SECONDS: Final = 0.25
 """How long a page is kept for a link that takes nothing: most go on within milliseconds."""
 
 STALLED_BYTES: Final = 128 * 1024 * 1024
-"""What is kept at most for all such links of a Message VPN, however short they have been so."""
+"""The most that is kept for all such links of a Message VPN together, however short their stalls are."""
 
 
 class StalledFeeds:
     """
     Feeds whose links take nothing just now, with the pages of history that were read for them.
 
-    What is kept is entered in the accounts of their connections, and only where these have room for it. Whoever goes on
-    later has it read again: who reads nothing holds nothing, however many they are.
+    Pages are kept for a short time, only if the accounts of the connections have room, and are entered there. A feed
+    that continues later reads again: links that take nothing hold nothing, however many there are.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._seconds = runtime.clock.seconds
         self._loop = runtime.loop
         self._held: dict[LogFeed, tuple[float, int]] = {}
-        """Until when its pages are kept, and their bytes; who has stalled for the longest is first."""
+        """By feed: until when its pages are kept, and their bytes. The feed that has stalled the longest is first."""
         self._held_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, feed: LogFeed, size_bytes: int) -> None:
-        """Its link takes nothing; so much was read for it and not taken."""
+        """The feed's link takes nothing; so much was read for it and not taken."""
         if not feed.account.has_room(size_bytes):
             feed.let_go()
             return
@@ -79,7 +79,7 @@ class StalledFeeds:
             self._timer = self._loop.call_later(STALLED_SECONDS, self._look)
 
     def remove(self, feed: LogFeed) -> None:
-        """It goes on, or has let go of its pages."""
+        """The feed continues, or has dropped its pages."""
         _, size_bytes = self._held.pop(feed, (0.0, 0))
         if size_bytes:
             feed.account.hold(Kind.PAGES, -size_bytes)
@@ -98,11 +98,11 @@ class StalledFeeds:
 class LogFeed(VpnPart):
     """
     Args:
-        readers: Whose it is: they know when to go on with one that has all there is, and are told when it closes.
-        patterns: What the store is asked for; none for all. The cursor decides what is sent.
+        readers: Has this feed: wakes it when there is more after it has sent everything, and is told when it closes.
+        patterns: What the store is asked for; empty for all topics. The cursor decides what is sent.
         pacer: The reader's pace, if it asked for one.
-        source: Reads for it; told of what came by the function that it is made with.
-        gives_way: It is for eyes: where live traffic leaves it behind, it waits for that as history does.
+        source: Makes its source, from the function that the source calls when a page has come.
+        gives_way: A person watches it: if it falls behind live traffic, it pauses like a reader of history.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class LogFeed(VpnPart):
         super().__init__(state)
         self.cursor = cursor
         self.account = client.account
-        """Of its link's connection."""
+        """The account of its link's connection."""
         self._link = client
         self._patterns = patterns
         self.is_short = False
-        """Since its start was resolved rules of retention took messages out that it was to read."""
+        """Since its start was resolved, retention rules removed messages that it was to read."""
         self._readers = readers
         self._waiting = readers.waiting
         self._stalled = readers.stalled
@@ -133,9 +133,9 @@ class LogFeed(VpnPart):
         self._tuning = state.runtime.tuning
         # The end of a bounded replay may be any message.
         self.topics = patterns if cursor.last is None else ()
-        """What it waits for, as patterns; none where that is whatever is published."""
+        """The patterns of what it waits for; empty if it waits for any message."""
         self._is_waiting = False
-        """It has all there is, and its link takes more."""
+        """It has sent everything, and its link takes more."""
         self._source = source(self._woken)
         self._gives_way = gives_way
         self._closed = False
@@ -147,17 +147,17 @@ class LogFeed(VpnPart):
         """When the next turn may be taken."""
         self._pacer = pacer
         self._due_later: list[Row] = []
-        """What the pace holds back; the last of it may be the last before live."""
+        """Messages that the pace holds back; the last of them may be the last before live."""
         self._end_id: int | None = None
 
     @property
     def values_from(self) -> int | None:
-        """The first of a last-value queue's values that may not have been sent; None where all were."""
+        """The first id of a last-value queue's values that may not have been sent; None if all were."""
         return self._next_id if self._next_id < self._source.log_from else None
 
     @property
     def position(self) -> int:
-        """The first id that may not have been sent; where values come first, of those behind them."""
+        """The first id that may not have been sent; if values come first, the first one after them."""
         return max(self._next_id, self._source.log_from)
 
     @property
@@ -175,7 +175,7 @@ class LogFeed(VpnPart):
         return matches is None or matches(topic)
 
     def go_on_from(self, position: int) -> None:
-        """It waits no more, and nothing below ``position`` is for it."""
+        """Wait no more: nothing below ``position`` is for this reader."""
         self._is_waiting = False
         if position > self.cursor.position:
             self._source.skip_to(position)
@@ -195,7 +195,7 @@ class LogFeed(VpnPart):
         if self.cursor.caught_up and not (
             self._gives_way and self._source.is_behind(self._tuning.log_turn_rows)
         ):
-            # It is live traffic itself.
+            # This reader is live traffic itself.
             if self._send(self._tuning.log_turn_rows) <= 0:
                 self._wait(0.0)
             return
@@ -220,7 +220,7 @@ class LogFeed(VpnPart):
             self._turn = self._loop.call_soon(self._run_again)
 
     def _send(self, left: int) -> int:
-        """Send up to so many rows; how many of those there might still have been. None: there are more to send."""
+        """Send up to ``left`` rows; returns how many more could have been sent, 0 or less if there are more to send."""
         cursor, link, source = self.cursor, self._link, self._source
         cache, slice_rows, selection = self._cache, self._tuning.log_slice_rows, self._selection
         while not cursor.is_finished or self._due_later:
@@ -274,19 +274,19 @@ class LogFeed(VpnPart):
             self._stalled.add(self, size_bytes)
 
     def let_go(self) -> None:
-        """Its link takes nothing: what was read for it is read again once it does."""
+        """Drop what was read, as the link takes nothing: it is read again when the link takes more."""
         self._stalled.remove(self)
         self._source.let_go()
 
     def _wait_for_news(self) -> None:
-        """All there is was sent: it is live, and nobody need look at it until something is for it."""
+        """Everything was sent: the reader is live, and waits until a message may be for it."""
         self.cursor.offer((), self._source.position, self._cache.next_id, 0)
         self._is_waiting = True
         self._waiting.wait(self)
         self._link.nothing_to_send()
 
     def close(self) -> None:
-        """Send nothing any more, and hold no link for it."""
+        """Send nothing more, and release all that is held."""
         self._closed = True
         self._is_waiting = False
         self._stalled.remove(self)
@@ -298,7 +298,7 @@ class LogFeed(VpnPart):
         self._readers.closed(self)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         self._source.erased(markers)
         self._due_later = with_markers(self._due_later, markers)
         held_back = self.cursor.held_back
@@ -307,8 +307,8 @@ class LogFeed(VpnPart):
 
     def leaving(self, found: Sequence[tuple[int, str]]) -> None:
         """
-        These messages, (id, topic) with rising ids, are about to leave the log between others: one that is still to
-        read some of them is told.
+        Retention rules are about to remove these messages, (id, topic) with rising ids, from the middle of the log: the
+        reader is detached with an error if it was still to read some of them.
         """
         position, last = self.position, self.cursor.last
         if position > found[-1][0] or not any(
@@ -319,7 +319,7 @@ class LogFeed(VpnPart):
         self._refuse_rest(position)
 
     def taken_out(self, marks: Sequence[RetentionMark]) -> None:
-        """The same of messages that have left it; which they were, nobody knows."""
+        """The same for messages that have left the log; which ones is not known."""
         position = self.position
         if position < taken_by(marks, self._patterns).below:
             self._refuse_rest(position)
@@ -334,7 +334,7 @@ class LogFeed(VpnPart):
         )
 
     def _send_due(self, room: int) -> bool:
-        """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""
+        """Send what the pace allows; False if the rest has to wait, for which a timer is set."""
         pacer, rows, now_ms = self._pacer, self._due_later, self._now_ms()
         assert pacer is not None
         count = pacer.due(rows[:room], now_ms)
@@ -376,16 +376,16 @@ class _Group:
 
     def __init__(self) -> None:
         self.size = 0
-        """Those that came and have not left, waiting or not."""
+        """Readers that came and have not left, waiting or not."""
         self.waiting: dict[LogFeed, None] = {}
 
 
 class WaitingReaders:
-    """Those of one Message VPN; ``next_id`` is one past the last committed id."""
+    """The waiting readers of one Message VPN; ``next_id`` is one past the last committed id."""
 
     def __init__(self, next_id: int) -> None:
         self.next_id = next_id
-        """One past the last id that was looked up for all who wait."""
+        """One past the last id that was looked up for all waiting readers."""
         self._groups: dict[tuple[str, ...], _Group] = {}
         self._index: SubscriptionTrie[_Group] = SubscriptionTrie()
 
@@ -396,7 +396,7 @@ class WaitingReaders:
         if group is None:
             group = self._groups[topics] = _Group()
             for pattern in map(TopicPattern.parse, topics):
-                # What is excepted is left to the reader.
+                # The reader itself applies exceptions.
                 if not pattern.is_exception:
                     self._index.add(pattern, group)
         group.size += 1
@@ -411,11 +411,11 @@ class WaitingReaders:
             self._index.remove_all(group)
 
     def wait(self, reader: LogFeed) -> None:
-        """A reader that has come has all there is below ``next_id``, and can take more."""
+        """A reader that has come has sent everything below ``next_id``, and can take more."""
         self._groups[reader.topics].waiting[reader] = None
 
     def stop_waiting(self, reader: LogFeed) -> None:
-        """It goes on by itself."""
+        """The reader continues by itself."""
         self._groups[reader.topics].waiting.pop(reader, None)
 
     def published(self, news: Mapping[str, int], next_id: int) -> None:
@@ -438,24 +438,24 @@ class WaitingReaders:
         self._go_on(concerned)
 
     def passed_over(self, next_id: int) -> None:
-        """There is something new below ``next_id``, for whomever it may be."""
+        """There is something new below ``next_id``, which may be for any reader."""
         before, self.next_id = self.next_id, next_id
         waiting = [reader for group in self._groups.values() for reader in group.waiting]
         self._go_on(dict.fromkeys(waiting, before))
 
     def came_to_nothing(self, next_id: int) -> None:
-        """Ids below ``next_id`` that were not committed, never will be: a reader may end with one of them."""
+        """Ids below ``next_id`` that were not committed never will be: a bounded reader may end with one of them."""
         self.next_id = next_id
         self._go_on(dict.fromkeys(self._of_any, next_id))
 
     @property
     def _of_any(self) -> Mapping[LogFeed, None]:
-        """Those whom everything concerns, and who wait."""
+        """The waiting readers that wait for any message."""
         group = self._groups.get(())
         return {} if group is None else group.waiting
 
     def _go_on(self, concerned: Mapping[LogFeed, int]) -> None:
-        # All of them first: what one of them does may have another look at the log, and that is to know where.
+        # First move all of them: running one may make another read the log, and it must be at its new position then.
         for reader, position in concerned.items():
             self.stop_waiting(reader)
             reader.go_on_from(position)
@@ -464,7 +464,7 @@ class WaitingReaders:
 
 
 class Readers:
-    """The feeds of one Message VPN that each commit of news is shown to."""
+    """The feeds of one Message VPN that are told of each commit."""
 
     def __init__(self, state: VpnState) -> None:
         self.state = state
@@ -473,7 +473,7 @@ class Readers:
         self.waiting = WaitingReaders(state.cache.next_id)
         self.stalled = StalledFeeds(state.runtime)
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
-        """By the endpoint's name; of those that have any."""
+        """By endpoint, for endpoints that have any."""
 
     def read_log(
         self,
@@ -494,9 +494,9 @@ class Readers:
             patterns: The topics that are read.
             selects: The reader's selector and filters, if it has any.
             pacer: The reader's pace, if one was asked for.
-            stream: Shows these topics, where not all of the log is read: which those are, it says.
+            stream: The stream that is read, in place of the log itself: it decides which topics it shows.
             gives_way: See ``LogFeed``.
-            is_traced: What it is sent goes to somebody.
+            is_traced: The messages go to a client, and each send gets a span.
         """
         state = self.state
         if state.tracing is not None and is_traced:
@@ -539,12 +539,12 @@ class Readers:
         return feed
 
     def leaving(self, found: Sequence[tuple[int, str]]) -> None:
-        """These messages, (id, topic), are about to leave the log between others."""
+        """Retention rules are about to remove these messages, (id, topic), from the middle of the log."""
         for feed in list(self.log_feeds):
             feed.leaving(found)
 
     def taken_out(self, marks: Sequence[RetentionMark]) -> None:
-        """Messages that these marks tell of have left the log between others, at another gateway that writes it."""
+        """Retention rules removed the messages of these marks from the log, at the gateway that writes it."""
         for feed in list(self.log_feeds):
             feed.taken_out(marks)
 
@@ -559,11 +559,11 @@ class Readers:
             self.waiting.published(news, self.state.cache.next_id)
 
     def not_committed(self) -> None:
-        """Ids that readers may have waited for came to nothing."""
+        """Ids that readers may have waited for will never be committed."""
         self.waiting.came_to_nothing(self.state.cache.next_id)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         for feed in self.log_feeds:
             feed.erased(markers)
         for browsers in self._browsers.values():
@@ -571,11 +571,11 @@ class Readers:
                 browser.erased(markers)
 
     def all_new(self) -> None:
-        """The log has grown, and nobody says by what: all that wait go on from where they are."""
+        """The log has grown by unknown messages: all waiting readers continue from their positions."""
         self.waiting.passed_over(self.state.cache.next_id)
 
     def closed(self, feed: LogFeed) -> None:
-        """It reads no more; more than once does no harm."""
+        """The feed has closed; a second call does no harm."""
         if feed in self.log_feeds:
             del self.log_feeds[feed]
             self.waiting.leave(feed)

@@ -1,12 +1,12 @@
 """
 Copies of a part of the log, published to a queue or topic of this Message VPN, or at another gateway.
 
-The end was fixed when the job began: a job that copies the log into itself ends. Nothing is left out: where the target
-takes no more the job waits, and where the log was trimmed under it, it fails.
+The end is fixed when the job begins, so a job that copies the log into itself ends. No message is left out: the job
+waits while the target takes no more, and it fails if messages that it has not read yet are trimmed.
 
-To another gateway (``RemoteCopyJob``) a copy and its record cannot be one commit: what the peer has accepted is saved
-here when it has said so. After a stop in between it is sent once more, with the same ``x-opt-replay-name`` and
-``x-opt-replay-source-id``, by which the other side drops what it has had.
+A copy to another gateway (``RemoteCopyJob``) and the job's record cannot be one commit: the record is saved after the
+peer has accepted the message. After a stop in between, the job sends the message again with the same
+``x-opt-replay-name`` and ``x-opt-replay-source-id``, by which the peer drops the duplicate.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from gateway.vpn.jobs.job import RUNNING, Choosing, Job, JobShared, check_leads_
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
 MOST_PATTERNS = 100
-"""Patterns of one copy: each message's topic is compared with all of them, once a topic and page."""
+"""Patterns of one copy: each topic of a page is compared with all of them."""
 
 SHORTEST_WAIT: Final = 0.001
-"""Seconds, as exact as the loop's timers are."""
+"""Seconds: the resolution of the loop's timers."""
 
 WRITING: Final = 2.0
-"""What writing copies takes of a processor, in times of what making them takes: on the writer's thread, and from live
-traffic all the same."""
+"""Processor time for writing copies, as a multiple of that for making them. The writer's thread spends it, and live
+traffic loses it all the same."""
 
 MOST_UNSETTLED: Final = 1_000
-"""Messages on their way to the peer at once."""
+"""Messages that are sent to the peer and not settled."""
 
 ROUND_TRIP_MS: Final = 1_000
-"""Made up for, of a rate (``Pacer``): to a peer that is far, or busy, it takes longer than a commit here."""
+"""The delay that a paced copy may catch up (``Pacer``): a distant or busy peer takes longer than a local commit."""
 
 LEAVE_SECONDS: Final = 2.0
-"""How long a pause waits for what is on its way: what is not accepted by then is sent once more."""
+"""How long a pause waits for the peer's outcomes; a message without one is sent again later."""
 
 
 @dataclass(eq=False, slots=True)
@@ -54,30 +54,30 @@ class Batch:
     """Copies that are ready to be published."""
 
     rows: list[Row]
-    """What they are copies of."""
+    """The messages that are copied."""
     contents: list[bytes]
     bares: list[int]
     position: int
-    """Everything before it is done with this batch."""
+    """When the batch is published, the job has copied everything before this id."""
     looked_at: int
-    """Messages of the log that it was chosen from."""
+    """The number of log messages that the batch was selected from."""
     seconds: float = 0.0
-    """What making it took of the loop."""
+    """Seconds of the loop that making it took."""
     due: int = 0
-    """Those from the first on that the pace has let go."""
+    """How many of the first messages the pace allows now."""
 
     def exchange(self, markers: Mapping[int, Row], fronts: CopyFronts) -> None:
-        """Of what was erased since it was read there is no copy with its content."""
+        """Replace messages that were erased since they were read, and their copies, by the markers."""
         if not any(row[ID] in markers for row in self.rows):
             return
         self.rows = with_markers(self.rows, markers)
         self.contents, self.bares = fronts.copies(self.rows)
 
     def take_out(self, places: Sequence[int], looked_at: int) -> None:
-        """The messages at these places, which rise, are published."""
+        """Remove the messages at these places (rising), which are published."""
         count = len(places)
         is_first = not places or places[-1] == count - 1
-        # All that lie first go at once: one after the other each would move what lies behind it.
+        # The first messages are deleted together: each single deletion would move the rest of the list.
         for place in (slice(count),) if is_first else reversed(places):
             del self.rows[place], self.contents[place], self.bares[place]
         self.looked_at -= looked_at
@@ -88,11 +88,11 @@ class Batch:
 class CopyJob(Job):
     """
     Args:
-        topic: What its target publishes to.
+        topic: The topic to publish to.
         catch_up_ms: See ``Pacer``.
 
     Raises:
-        Refused: INVALID_FIELD, its selector is none.
+        Refused: INVALID_FIELD, the selector is invalid.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class CopyJob(Job):
         self._source: LogSource | None = None
         self._failed: BaseException | None = None
         self._is_short = False
-        """A rule of retention took out of the log what it was still to copy."""
+        """A retention rule removed messages that the job was still to copy."""
         self._activity = 0
         self._due = 0.0
         self._next: asyncio.Task[Batch | None] | None = None
-        """What is published after what is on its way."""
+        """Makes the batch that is published after the present one."""
         self._erased: dict[int, Row] = {}
-        """Markers of what was erased and may have been read before."""
+        """Markers of erased messages that may have been read before their erasure."""
         self._on_its_way = 0
-        """Messages, as live traffic is told from copies."""
+        """Copies in the commit under way; they are counted apart from live traffic."""
 
     def _begin(self) -> None:
         patterns = () if self._matches is None else positive(self.record.subscriptions)
@@ -126,7 +126,7 @@ class CopyJob(Job):
     def _let_go(self) -> None:
         unwanted, self._next = self._next, None
         if unwanted is not None and not unwanted.cancel() and not unwanted.cancelled():
-            unwanted.exception()  # it is read again, and says so again
+            unwanted.exception()  # nobody needs it: the same read is repeated later
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -137,8 +137,8 @@ class CopyJob(Job):
 
     def leaving(self, found: Sequence[tuple[int, str]]) -> None:
         """
-        These messages, (id, topic) with rising ids, are about to leave the log between others: a job that was still to
-        read some of them fails.
+        Retention rules are about to remove these messages, (id, topic) with rising ids, from the middle of the log: the
+        job fails if it was still to read some of them.
         """
         position, end = self.record.position, self.record.end
         if self._source is not None:
@@ -151,13 +151,13 @@ class CopyJob(Job):
             self._wake()
 
     def check_since_stop(self) -> None:
-        """What rules of retention took out before a stop, nobody else tells it: it may have been paused, or killed."""
+        """Fail if retention rules removed messages before a stop: a paused or killed job could not record that."""
         below = self._broker.retention.taken_from(self.record.subscriptions).below
         if below > max(self.record.without_below, self.record.position):
             self._is_short = True
 
     def _trimmed(self) -> Refused:
-        """What it was still to copy has left the log."""
+        """The error of a job whose next messages have left the log."""
         broker, record = self._broker, self.record
         nearest = max(broker.history.first_id, broker.retention.taken_from(record.subscriptions).below)
         return Refused(
@@ -180,7 +180,7 @@ class CopyJob(Job):
         if batch is None:
             return False
         if batch.position < self.record.end:
-            # Read, and made, while this one is written.
+            # The next batch is read and made while this one is written.
             self._next = self._prepare_next()
         await self._publish(batch)
         return False
@@ -189,7 +189,7 @@ class CopyJob(Job):
         return self._runtime.loop.create_task(self._prepare())
 
     async def _prepare(self) -> Batch | None:
-        """The next copies; None once another state is wanted."""
+        """Make the next batch; None once another state is wanted."""
         counters, tuning = self._state.counters, self._runtime.tuning
         activity, self._activity = self._activity, counters.activity
         is_beside_live = activity != self._activity
@@ -212,7 +212,7 @@ class CopyJob(Job):
         return batch
 
     async def _read_rows(self, limit: int) -> tuple[Sequence[Row], int] | None:
-        """The next messages, and the position after them; None once another state is wanted."""
+        """Read the next messages and the position after them; None once another state is wanted."""
         while self._wanted == RUNNING:
             source = self._source
             if source is None:
@@ -236,7 +236,7 @@ class CopyJob(Job):
         return None
 
     async def _publish(self, batch: Batch) -> None:
-        """Publish copies, and save that everything before the batch's end is done."""
+        """Publish the copies, and save the end of the batch as the job's position."""
         clock, pace = self._runtime.clock, self._state.pace
         while self._wanted == RUNNING:
             count = await self._let_through(batch)
@@ -265,7 +265,7 @@ class CopyJob(Job):
             batch.take_out(range(taken), passed)
 
     async def _let_through(self, batch: Batch) -> int | None:
-        """How many copies of a batch, from the first on, are due now; None where there was something to wait for."""
+        """How many of a batch's first copies are due now; None after a wait, when the caller asks again."""
         if (wait := self._state.pace.wait(self._due)) >= SHORTEST_WAIT:
             await self._wait(wait)
             return None
@@ -285,7 +285,7 @@ class CopyJob(Job):
             batch.exchange({**self._erased, **markers}, self._fronts)
 
     def _put(self, batch: Batch, count: int) -> str:
-        """Publish copies, as many of so many as are taken now; why there are none."""
+        """Publish up to ``count`` copies, as many as the target takes now; returns why it takes none, or empty."""
         self._on_its_way = 0
         if not count:
             return ""
@@ -305,7 +305,7 @@ class CopyJob(Job):
         return refused.text if refused is not None else f"nobody takes messages of {self._topic!r}"
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more: what was read of them is exchanged when it is published."""
+        """The contents of these messages were erased: those read already are replaced when they are published."""
         source = self._source
         if source is not None:
             source.erased(markers)
@@ -323,30 +323,30 @@ class RemotePublisher(Protocol):
 
     def publish(self, settings: ReplayTarget, contents: Sequence[bytes]) -> list[str]:
         """
-        Publish encoded messages, and wait for what the peer says of each. Blocks: for a thread, one call at a time.
+        Publish encoded messages, and wait for the outcome of each. Blocks: call it on a thread, one call at a time.
 
-        Connects where there is no connection; where it cannot, or is cut off, the messages say so that nothing was
-        heard of.
+        Connects if there is no connection. If that fails, or the connection is lost, this is the reason of every
+        message without an outcome.
 
         Args:
-            settings: Where the peer is, as the configuration has it now.
+            settings: Where the peer is, by the present configuration.
 
         Returns:
-            For each message why it was not accepted; empty where it was.
+            For each message why it was not accepted; empty if it was.
         """
 
     def close(self) -> None:
-        """Let go of the connection, and have a call that waits return soon. From any thread; for good."""
+        """Close the connection for good; a call that waits returns soon. Any thread may call this."""
 
 
 OpenRemote: TypeAlias = Callable[[str, str], RemotePublisher]
-"""Called with the address there, and the name of the replay. Connects to nobody yet."""
+"""Called with the address at the peer and the name of the replay. Does not connect yet."""
 
 
 class RemoteCopyJob(CopyJob):
     """
     Raises:
-        Refused: INVALID_FIELD, its selector is none.
+        Refused: INVALID_FIELD, the selector is invalid.
     """
 
     def __init__(self, shared: JobShared, record: ReplayRecord, open_remote: OpenRemote) -> None:
@@ -364,7 +364,7 @@ class RemoteCopyJob(CopyJob):
             remote.close()
 
     async def _publish(self, batch: Batch) -> None:
-        """Publish copies, and save that everything before the first one that was not accepted is done."""
+        """Publish copies, and save the first one that was not accepted as the job's position."""
         clock, pace = self._runtime.clock, self._state.pace
         while self._wanted == RUNNING:
             count = await self._let_through(batch)
@@ -394,7 +394,7 @@ class RemoteCopyJob(CopyJob):
                 return
 
     async def _save_until_done(self, after: ReplayRecord) -> None:
-        """What was accepted stays so: only the record is written again where the store cannot."""
+        """Save the record until that succeeds: the peer keeps what it has accepted."""
         while True:
             error = await self._commit(after)
             if error is None or self._wanted != RUNNING:
@@ -402,7 +402,7 @@ class RemoteCopyJob(CopyJob):
             await self._wait_for(f"the store could not write: {error}")
 
     async def _send(self, contents: list[bytes]) -> list[str] | None:
-        """Why each was not accepted; None once another state is wanted, and nothing is known in time."""
+        """Send; why each was not accepted, or empty. None if another state is wanted and no outcomes come in time."""
         if not contents:
             return []
         settings = self._state.settings.vpn.replay_targets.get(self.record.remote)
@@ -418,7 +418,7 @@ class RemoteCopyJob(CopyJob):
         def publish() -> None:
             try:
                 found.append(remote.publish(settings, contents))
-            except Exception as error:  # a mistake of ours must not leave the job waiting
+            except Exception as error:  # a bug of ours must not leave the job waiting
                 loop.call_soon_threadsafe(self._runtime.report, "replay_job_failed", error)
                 found.append([f"{type(error).__name__} at publishing"] * len(contents))
             with suppress(RuntimeError):  # the loop is closed
@@ -437,7 +437,7 @@ class RemoteCopyJob(CopyJob):
 
 
 def positive(patterns: Sequence[str]) -> tuple[str, ...]:
-    """Those that are no exceptions: what the store is asked for."""
+    """The patterns that are not exceptions: those that the store is asked for."""
     return tuple(pattern for pattern in patterns if not pattern.startswith("!"))
 
 
@@ -446,7 +446,7 @@ def checked(patterns: Sequence[str]) -> tuple[str, ...]:
     The patterns of a copy; everything where there are none.
 
     Raises:
-        Refused: INVALID_FIELD, one is no pattern, there are too many, or all are exceptions.
+        Refused: INVALID_FIELD, a pattern is invalid, there are too many, or all are exceptions.
     """
     if not patterns:
         return (">",)

@@ -1,11 +1,12 @@
 """
-Dead letters sent back to where they died, or elsewhere; and dead letters counted by why and where they died.
+Dead letters: return them to the endpoint where they died or to an address, and count them by reason and endpoint.
 
-Each batch leaves the dead message queue in the commit that publishes it. The job is a consumer of the queue: what
-another one has in delivery is left alone. It takes what lay there when it began, so that a message that dies again is
-not returned again. On the way the ``x-opt-dead-…`` annotations are taken off, and ``x-opt-replay-source-id`` says which
-message died; the bare message stays as it was. What died on a topic endpoint goes there alone, and not to others that
-subscribe to its topic. A message that has nowhere to go back to stays, and is counted.
+Each batch leaves the dead message queue in the commit that publishes it. The job is a consumer of the queue, so it
+leaves alone what is in delivery to another consumer. It takes only messages that were on the queue when it began, so a
+message that dies again is not returned again. It removes the ``x-opt-dead-…`` annotations and names the message that
+died in ``x-opt-replay-source-id``; the bare message stays as it was. A message that died on a topic endpoint goes to
+that endpoint alone, and not to others that subscribe to its topic. A message that has nowhere to go back to stays, and
+is counted.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ BATCH_MESSAGES: Final = 256
 """Messages that leave in one commit."""
 
 MOST_REASONS: Final = 20
-"""Reasons why messages stay that are told apart; further ones are counted together."""
+"""Reasons for messages to stay that are counted apart; all further reasons are counted together."""
 
 AT_ONCE: Final = 256
-"""Messages of the first page; those behind it have more."""
+"""Messages of the first page; later pages have more."""
 
 MOST_GROUPS: Final = 1_000
-"""Groups that are told apart; what belongs to further ones is counted as one, without names."""
+"""Groups that are counted apart; all further groups are counted as one without names."""
 
 MOST_CHARACTERS: Final = 200
-"""Of a reason or a name, which whoever published the message may have written."""
+"""Characters kept of a reason or a name: a publisher may have written it."""
 
 Key: TypeAlias = "tuple[str, str]"
-"""Why, and where; empty where a message does not say, or where that is not asked."""
+"""(reason, endpoint); each is empty if the message does not say it, or if it is not asked for."""
 
 
 def annotation_of(row: Row, name: str) -> str:
-    """An annotation of a message that is text; empty where it has none, or none that can be read."""
+    """A text annotation of a message; empty if there is none that can be read."""
     try:
         found = MessageView(row[CONTENT], row[BARE]).message_annotations.get(name)
     except CodecError:
@@ -66,8 +67,8 @@ def annotation_of(row: Row, name: str) -> str:
 
 def _returned(content: bytes) -> tuple[bytes, int]:
     """
-    A dead letter as it is sent back, and where its bare message begins. It says which message died: whoever handled
-    that knows it again.
+    A dead letter as it is sent back, and where its bare message begins. An annotation names the message that died, so
+    that a consumer that handled it recognizes it.
     """
     alive, bare = annotated(content, {}, DEAD_ANNOTATIONS | DELIVERY_ANNOTATIONS)
     if origin_of(alive)[0]:
@@ -84,10 +85,10 @@ def _returned(content: bytes) -> tuple[bytes, int]:
 class DeadReturn(Job):
     """
     Args:
-        topic: Where the messages go; empty for where each came from.
+        topic: Where the messages go; empty for the endpoint where each died.
 
     Raises:
-        Refused: INVALID_FIELD, its selector is none.
+        Refused: INVALID_FIELD, the selector is invalid.
     """
 
     def __init__(self, shared: JobShared, record: ReplayRecord, topic: str) -> None:
@@ -96,7 +97,7 @@ class DeadReturn(Job):
         self._selects = selector_of(record.selector, self._too_costly)
         self._flow: Flow | None = None
         self._held: list[Row] = []
-        """What it was given and has not returned."""
+        """Messages that the queue gave the job, and that it has not returned yet."""
         self._rests = False
         self._is_drained = False
         self._refused: Refused | None = None
@@ -128,7 +129,7 @@ class DeadReturn(Job):
             self._wake()
 
     def finish(self) -> None:
-        """Nothing bounds it."""
+        """Nothing to do: a queue has no end."""
 
     def refuse(self, refused: Refused) -> None:
         self._refused = refused
@@ -149,7 +150,7 @@ class DeadReturn(Job):
         flow, self._flow = self._flow, None
         self._held = []
         if flow is not None:
-            # Nobody has seen them: that is no failed delivery.
+            # No client has seen the messages, so this is not a failed delivery.
             self._shared.consumers.unbind(flow, failed=False)
 
     def _wants(self, row: Row) -> bool:
@@ -163,7 +164,7 @@ class DeadReturn(Job):
         return not why
 
     def _why_not(self, row: Row) -> str:
-        """Why a message has nowhere to go; empty where it has."""
+        """Why a message cannot go back; empty if it can."""
         if self._topic:
             return ""
         name = annotation_of(row, DEAD_ENDPOINT)
@@ -177,10 +178,10 @@ class DeadReturn(Job):
         return ""
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         self._held = with_markers(self._held, markers)
 
-    # --- back they go ---------------------------------------------------------------------------------------------
+    # --- returning ------------------------------------------------------------------------------------------------
 
     async def _step(self) -> bool:
         if self._refused is not None:
@@ -207,13 +208,13 @@ class DeadReturn(Job):
             await self._rest(hindrance)
         flow = self._flow
         if flow is not None:
-            # Whether there is more is known when the queue has answered this.
+            # The queue's answer to this says whether there is more.
             self._is_drained = False
             self._shared.consumers.set_demand(flow, self.room())
         return False
 
     async def _return(self, rows: list[Row]) -> str:
-        """Publish and settle as many of these as are taken; why that was not all."""
+        """Publish and settle as many of these as are taken; returns why some were not, or empty."""
         flow = self._flow
         assert flow is not None
         rows = [row for row in self._broker.erasing.sized(rows) if row[ID] in flow.unsettled]
@@ -250,7 +251,8 @@ class DeadReturn(Job):
 
     def _check_takes_now(self, topic: str) -> None:
         """
-        That a topic endpoint is not behind: its replay reads the log by its subscriptions, of which this is none.
+        Check that a topic endpoint has no replay that is behind: the replay reads the log by the endpoint's
+        subscriptions, so it would not find a message on the topic used here.
 
         Raises:
             Refused: RESOURCE_LOCKED.
@@ -273,7 +275,7 @@ class DeadReturn(Job):
             self._committer.commit(self._broker.settlements.failed(settlement))
 
     async def _rest(self, hindrance: str) -> None:
-        """Nothing more is taken for a while, and what is held goes back: others may have it meanwhile."""
+        """Take nothing for a while, and release the held messages, which other consumers may get meanwhile."""
         self._rests = True
         flow, consumers = self._flow, self._shared.consumers
         if flow is not None and self._held:
@@ -284,7 +286,7 @@ class DeadReturn(Job):
         self._rests = False
 
     def _topic_of(self, row: Row) -> str:
-        """Where a message goes; nowhere, where its queue has gone since it was taken."""
+        """The topic that a message goes to; empty if its endpoint was deleted since the job took it."""
         if self._topic:
             return self._topic
         endpoint = (
@@ -308,7 +310,7 @@ class DeadReturn(Job):
 
 def check_is_free(queue: Endpoint) -> None:
     """
-    That one consumer more may be bound to a queue.
+    Check that one more consumer may be bound to a queue.
 
     Raises:
         Refused: RESOURCE_LOCKED.
@@ -322,7 +324,7 @@ def check_is_free(queue: Endpoint) -> None:
 
 @dataclass(slots=True)
 class Group:
-    """Messages that are alike."""
+    """Messages with the same ``Key``."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -335,8 +337,8 @@ async def count_dead(
     The messages on a queue by why and where they died; the largest groups first.
 
     Raises:
-        store.errors.ReadFailed: It cannot be read.
-        Refused: REPLAY_STARTED, it was emptied meanwhile.
+        store.errors.ReadFailed: The queue cannot be read.
+        Refused: REPLAY_STARTED, the queue was emptied meanwhile.
     """
     groups: dict[Key, Group] = {}
     number = endpoint.cursor_number

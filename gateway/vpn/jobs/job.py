@@ -1,9 +1,9 @@
 """
-A job: work over the log or a queue that an administrator began, and that goes on after a stop.
+A job: work over the log or a queue that an administrator begins, and that continues after a restart.
 
-What a job publishes and its record, which says how far it is, are one commit: a stop at any moment neither doubles a
-message nor leaves one out. So one batch is on its way at a time. What hinders a job, a full queue or a disk that takes
-nothing, it waits for, and says so in its record: no message is skipped.
+A job commits the messages that it publishes together with its record, which has its position: a stop at any moment
+neither duplicates nor loses a message. So only one batch is in progress at a time. When something hinders a job, such
+as a full queue or a full disk, the job waits and its record says why: it skips no message.
 
 States: ``running``, ``paused``, ``complete``, ``cancelled``, ``failed``.
 """
@@ -39,13 +39,13 @@ _HOST: Final = re.compile(r"amqps?://", re.IGNORECASE)
 RUNNING: Final = "running"
 PAUSED: Final = "paused"
 FIRST_WAIT_SECONDS: Final = 0.02
-"""Until what hindered a job is tried again: a queue that is consumed from has room soon."""
+"""How long a hindered job waits before its next try: a queue with consumers soon has room."""
 
 LONGEST_WAIT_SECONDS: Final = 1.0
-"""It doubles up to this."""
+"""The wait doubles up to this."""
 
 RATE_SECONDS: Final = 10.0
-"""Over this long a job's rate is measured."""
+"""The time over which a job's rate is measured."""
 
 
 class JobShared(NamedTuple):
@@ -56,31 +56,31 @@ class JobShared(NamedTuple):
     consumers: Consumers
     endpoints: Endpoints
     why_not: Callable[[ReplayRecord], str]
-    """Why a job may not go on in its requester's name, as users are now; empty where it may."""
+    """Why a job may not continue in its requester's name, by present permissions; empty if it may."""
 
 
 class Progress(NamedTuple):
-    """How quickly a job gets on."""
+    """How fast a job advances."""
 
     per_second: float
-    """Messages that it publishes, over the last seconds."""
+    """Messages that it published a second, over the last seconds."""
     seconds_left: float | None
-    """At this rate; None where that cannot be said."""
+    """Until it ends, at this rate; None if that is not known."""
 
 
 class Job(VpnPart, ABC):
     """
     Args:
-        record: As it was stored, or as it begins.
+        record: The stored one, or that of a new job.
     """
 
     def __init__(self, shared: JobShared, record: ReplayRecord) -> None:
         super().__init__(shared.state)
         self.record = record
-        """What is durable of it, but for ``outcome`` while it waits."""
+        """As it is durable, except for ``outcome`` while the job waits."""
         self._shared = shared
         self._wanted = record.state
-        """The state that it is to be in as soon as what is on its way is committed."""
+        """The state to enter when the batch in progress is committed."""
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._wake = self._woken.set
@@ -88,44 +88,44 @@ class Job(VpnPart, ABC):
         self._hindrance_seconds = FIRST_WAIT_SECONDS
         self._unknown_from = 0
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=64)
-        """(seconds, next id, messages sent), the last of some seconds."""
+        """(seconds, position, messages sent) of the last seconds."""
 
     # --- what each kind of job does -------------------------------------------------------------------------------
 
     @abstractmethod
     def _begin(self) -> None:
-        """It begins, or goes on; raises Refused where it cannot."""
+        """Begin, or continue; raises Refused if that is not possible."""
 
     @abstractmethod
     async def _step(self) -> bool:
-        """Do a little; whether all is done. Returns early once another state is wanted."""
+        """Do a part of the work; whether all is done. Returns early once another state is wanted."""
 
     @abstractmethod
     def _let_go(self) -> None:
-        """It stops, for good or for now: hold nothing."""
+        """The job stops, for good or for now: release everything that it holds."""
 
     @abstractmethod
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
 
     def _said(self) -> str:
-        """What became of it, once it is complete."""
+        """The outcome of a complete job, as text."""
         return f"{self.record.sent} messages"
 
     def _seconds_left(self, seconds: float, ids: int, sent: int) -> float | None:
-        """How long it will take, where so many ids were passed, and messages sent, in so many seconds."""
+        """How long the rest takes, if in ``seconds`` it advanced by ``ids`` ids and sent ``sent`` messages."""
         return None
 
     # --- commands -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Go on, if that is the state it is in."""
+        """Begin or continue the work, if the job's state is ``running``."""
         if self._wanted == RUNNING and self._task is None:
             self._samples.clear()
             self._task = self._runtime.loop.create_task(self._run())
 
     def close(self) -> None:
-        """The Message VPN stops: what is on its way is committed without it, and a start goes on from there."""
+        """The Message VPN stops: the batch in progress is still committed, and a restart continues after it."""
         if self._task is not None:
             self._task.cancel()
 
@@ -134,7 +134,7 @@ class Job(VpnPart, ABC):
         Stop for now; returns when that is durable.
 
         Args:
-            why: For its record, where nobody asked for it.
+            why: The reason for its record; empty if an administrator asked for the pause.
 
         Raises:
             Refused: PRECONDITION_FAILED, it is over; INTERNAL, the store could not write.
@@ -146,7 +146,7 @@ class Job(VpnPart, ABC):
 
     async def resume(self) -> None:
         """
-        Go on; returns when that is durable.
+        Continue; returns when that is durable.
 
         Raises:
             Refused: PRECONDITION_FAILED, it is over; NOT_ALLOWED, its requester may not do it any more; INTERNAL, the
@@ -165,7 +165,7 @@ class Job(VpnPart, ABC):
         End it; what it has published stays. Returns when that is durable.
 
         Args:
-            by: Who has it ended, for its record.
+            by: Who cancels it, for its record.
 
         Raises:
             Refused: PRECONDITION_FAILED, it is over; INTERNAL, the store could not write.
@@ -201,7 +201,7 @@ class Job(VpnPart, ABC):
             )
 
     async def check_requester(self) -> None:
-        """Users are others now: it pauses, durably, if its requester may not do any more what it does."""
+        """Permissions changed: pause, durably, if the requester may no longer do what the job does."""
         why = self._shared.why_not(self.record) if self.record.state == RUNNING else ""
         if not why:
             return
@@ -213,7 +213,7 @@ class Job(VpnPart, ABC):
 
     @property
     def progress(self) -> Progress:
-        """How quickly it gets on, by what it did in the last seconds."""
+        """How fast the job advanced in the last seconds."""
         if self._task is None or len(self._samples) < 2:
             return Progress(0.0, None)
         began, first, sent_before = self._samples[0]
@@ -277,7 +277,7 @@ class Job(VpnPart, ABC):
         )
 
     async def _wait(self, seconds: float | None = None) -> None:
-        """Wait so long at most, or until something was told; whoever waits looks again then."""
+        """Wait until ``_wake`` is called, at most for ``seconds``; the caller then looks at its condition again."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -286,7 +286,7 @@ class Job(VpnPart, ABC):
         self._woken.clear()
 
     def _too_costly(self, row: Row) -> None:
-        """Its selector is unknown of a message, which is not taken; said of the first one."""
+        """The selector took too long for this message, which is not taken. Called for the first such message."""
         self._runtime.log.warning(
             "selection_too_costly", **{log_keys.REPLAY: self.record.name, log_keys.FIRST: row[ID]}
         )
@@ -298,19 +298,19 @@ class Job(VpnPart, ABC):
         return f"; from message {unknown} on the selector took too long of some" if unknown else ""
 
     def _say(self, hindrance: str) -> None:
-        """What it waits for now; nothing, once it goes on."""
+        """Show in the record, in memory only, what the job waits for."""
         if self.record.outcome != hindrance[:500]:
             self.record = replace(self.record, outcome=hindrance[:500])
             self._broker.replay_records.put(self.record)
 
     async def _wait_for(self, hindrance: str) -> None:
-        """Something hinders it: say so, and try again a little later."""
+        """Show what hinders the job, and wait before the next try, longer each time."""
         self._say(hindrance)
         await self._wait(self._hindrance_seconds)
         self._hindrance_seconds = min(2 * self._hindrance_seconds, LONGEST_WAIT_SECONDS)
 
     def _further(self, read: int, sent: int, size_bytes: int, position: int | None = None) -> ReplayRecord:
-        """Its record once so much more was read, and sent."""
+        """The record after so much more was read and sent."""
         record = self.record
         return replace(
             record,
@@ -338,15 +338,15 @@ class Job(VpnPart, ABC):
 
     async def _commit(self, record: ReplayRecord, effects: Iterable[Effect] = ()) -> WriteFailed | None:
         """
-        Commit how far it is with what was published in this turn of the loop; why that failed, if it did.
+        Commit the record with what was published in this turn of the loop; returns why that failed, or None.
 
         Args:
-            effects: What is to be durable with it, beside publications.
+            effects: What else belongs to the commit, in addition to the publications.
         """
 
         def then(error: WriteFailed | None) -> None:
             if error is None:
-                # Before anybody is told anything else: a stop of the job meanwhile does not undo it.
+                # Before the task goes on: the record counts even if the task was cancelled meanwhile.
                 self.record = record
                 self._broker.replay_records.put(record)
                 self._hindrance_seconds = FIRST_WAIT_SECONDS
@@ -357,28 +357,28 @@ class Job(VpnPart, ABC):
 
     @abstractmethod
     def _written(self, error: WriteFailed | None) -> None:
-        """What was on its way is durable, or came to nothing."""
+        """The batch in progress is durable, or its commit failed."""
 
 
 def selector_of(text: str, too_costly: Callable[[Row], None] | None = None) -> Callable[[Row], bool] | None:
     """
-    What a selector takes; None where it is empty, and everything is taken. A message that cannot be read is not taken.
+    A selector as a function; None if it is empty and takes everything. It takes no message that cannot be decoded.
 
     Args:
         too_costly: See ``compile_filters``.
 
     Raises:
-        Refused: INVALID_FIELD, it is none; the text says where.
+        Refused: INVALID_FIELD, the selector is invalid; the text says where.
     """
     return compile_filters(Filters(selector=text), too_costly) if text else None
 
 
 class Choosing:
     """
-    A job's selector over pages of messages.
+    Applies a job's selector to pages of messages, in turns with other selectors.
 
     Args:
-        takes: None takes everything.
+        takes: The selector; None takes everything.
     """
 
     def __init__(self, takes: Callable[[Row], bool] | None, state: VpnState) -> None:
@@ -415,7 +415,7 @@ class Choosing:
 
 def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
     """
-    The topic that an address publishes to; a queue that it names is made where that is allowed.
+    The topic that an address publishes to; a queue that it names is created if that is allowed.
 
     Raises:
         Refused: INVALID_FIELD, NOT_ALLOWED, NOT_FOUND: nothing can be sent there, or there is no such queue.
@@ -426,10 +426,10 @@ def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
 
 def topic_at(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
     """
-    The topic that an address publishes to; a queue it names is made where that is allowed.
+    The same for an address that may name a host.
 
     Raises:
-        Refused: It is no address of a queue or a topic, or there is nobody to take what is published there.
+        Refused: The address names neither a queue nor a topic, or the queue does not exist.
     """
     with refusing(AddressError, TopicSyntaxError):
         parsed = parse_target(address)
@@ -446,7 +446,7 @@ def topic_at(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
 
 def check_no_host(address: str) -> None:
     """
-    That an address names no host: where that is, the configuration alone says.
+    Check that an address names no host: only the configuration says which hosts are published to.
 
     Raises:
         Refused: INVALID_FIELD.
@@ -461,10 +461,8 @@ def check_no_host(address: str) -> None:
 
 def check_leads_somewhere(topic: str, endpoints: Endpoints) -> None:
     """
-    That the queue is there, where a topic is a queue's: published all the same, messages would be in the log alone.
-
-    Args:
-        find: The endpoint of a name.
+    Check that the queue of a topic exists, if the topic is that of a queue: without the queue, messages would be in the
+    log alone.
 
     Raises:
         Refused: NOT_FOUND.

@@ -1,8 +1,7 @@
 """
-The jobs of a Message VPN: begun, found by name, paused, resumed, cancelled, and taken up after a stop.
+The jobs of a Message VPN: begin a job, find it by name, pause, resume and cancel it, and continue it after a restart.
 
-What a user needs to be permitted for a job is asked when it begins, and as long as it goes on (``to_copy``,
-``to_return``).
+The permissions that a job needs are checked when it begins, and for as long as it runs (``to_copy``, ``to_return``).
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from gateway.vpn.runtime import keep
 from gateway.vpn.state import VpnService, VpnState
 
 PermissionsOf: TypeAlias = Callable[[str, str], Permissions]
-"""Called with the name of a user and of a Message VPN: what the user may do there, as the directory has it now."""
+"""Called with the name of a user and of a Message VPN: what the user may do there now, by the directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPorts:
     """
     Attributes:
-        open_remote: Publishes copies at other gateways; where there is none, nobody does.
-        permissions: What a user may do in a Message VPN now; everything, where nobody says.
+        open_remote: Opens a publisher at another gateway; None if no copies go to other gateways.
+        permissions: What a user may do in a Message VPN now; by default everything.
     """
 
     open_remote: OpenRemote | None = None
@@ -76,11 +75,11 @@ class Jobs(VpnService):
         self._open_remote = ports.open_remote
         self._log = log
         self._jobs: dict[str, Job] = {}
-        """Those that are not over, by name; and those that ended since somebody looked."""
+        """By name: jobs that have not ended, and ended ones until ``_check_room`` deletes them."""
         self._checking: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Take up what a stop interrupted; what was paused stays so."""
+        """Continue the jobs that a stop interrupted; paused jobs stay paused."""
         for record in list(self._broker.replay_records):
             if record.kind not in (COPY, DEAD_RETURN) or record.is_ended:
                 continue
@@ -94,26 +93,26 @@ class Jobs(VpnService):
             if isinstance(job, CopyJob):
                 job.check_since_stop()
             job.start()
-        # By what the configuration says now.
+        # The configuration may have taken permissions away.
         self.users_changed()
 
     def users_changed(self) -> None:
-        """Users may do other things now: a job whose requester may not do it any more pauses, and says so."""
+        """Permissions of users changed: a job whose requester lost the permission pauses, and its record says why."""
         for job in self._jobs.values():
             keep(self._loop.create_task(job.check_requester()), self._checking)
 
     def close(self) -> None:
-        """What is on its way is committed, and nothing else is begun."""
+        """Stop all jobs: the batch in progress is committed, and no other begins."""
         for job in self._jobs.values():
             job.close()
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more."""
+        """The contents of these messages were erased."""
         for job in self._jobs.values():
             job.erased(markers)
 
     def leaving(self, found: Sequence[tuple[int, str]]) -> None:
-        """These messages, (id, topic), are about to leave the log between others."""
+        """Retention rules are about to remove these messages, (id, topic), from the middle of the log."""
         for job in self._jobs.values():
             if isinstance(job, CopyJob) and not job.record.is_ended:
                 job.leaving(found)
@@ -122,17 +121,16 @@ class Jobs(VpnService):
 
     async def copy(self, wanted: ReplayRecord, place: ReplayStart) -> ReplayRecord:
         """
-        Publish a part of the log to an address; returns when it is durable that this is to be done.
+        Begin to publish a part of the log to an address; returns when the job is durable.
 
         Args:
-            wanted: As it was asked for: what its record says of how far it is, is not looked at. Without subscriptions
-                it is of all topics.
-            place: Where it starts, and where it ends if not at the end of the log as it is then.
+            wanted: The job as requested; its progress is ignored. Without subscriptions it copies all topics.
+            place: Where it starts, and where a bounded copy ends; any other ends at the present end of the log.
 
         Raises:
-            Refused: INVALID_FIELD, NOT_FOUND, NOT_ALLOWED: something is wrong with what was asked; a start that cannot
-                be had (docs/reference/refusals.md); ALREADY_EXISTS, the name is taken; RESOURCE_LIMIT, there are as
-                many jobs as may be.
+            Refused: INVALID_FIELD, NOT_FOUND, NOT_ALLOWED: something is wrong with the request; an error of a start
+                that is not available (docs/reference/refusals.md); ALREADY_EXISTS, the name is taken; RESOURCE_LIMIT,
+                there are as many jobs as the limit allows.
         """
         self._check_room()
         self._broker.policy.check_reads("there is nothing to copy from")
@@ -161,14 +159,14 @@ class Jobs(VpnService):
 
     async def return_dead(self, wanted: ReplayRecord) -> ReplayRecord:
         """
-        Send dead letters back; returns when it is durable that this is to be done.
+        Begin to send dead letters back; returns when the job is durable.
 
         Args:
-            wanted: As ``copy`` has it; without a target each message goes to where it died.
+            wanted: As in ``copy``; without a target each message goes to the endpoint where it died.
 
         Raises:
-            Refused: NOT_FOUND, there is no such queue; RESOURCE_LOCKED, it is for one consumer, and has it; and as
-                ``copy`` has it.
+            Refused: NOT_FOUND, there is no such queue; RESOURCE_LOCKED, the queue is exclusive and has a consumer; and
+                as ``copy``.
         """
         self._check_room()
         queue = self._shared.endpoints.by_name.get(wanted.source)
@@ -215,11 +213,11 @@ class Jobs(VpnService):
         return DeadReturn(self._shared, record, topic)
 
     def _topic_of(self, record: ReplayRecord) -> str:
-        """Where a job publishes to here."""
+        """The topic of this Message VPN that a job publishes to."""
         return topic_of(record.target, self._shared.endpoints, self._shared.publishing)
 
     def _check_remote(self, label: str, address: str) -> None:
-        """The peer is one of the configuration, and the address may be one of its; what it says is seen later."""
+        """Check that the configuration names the peer and that an address is given; the peer itself checks it later."""
         check_no_host(address)
         if not address.strip() or not address.isprintable():
             raise Refused(ErrorCode.INVALID_FIELD, "say what is published to there, such as queue://orders")
@@ -245,10 +243,11 @@ class Jobs(VpnService):
 
     def find(self, name: str) -> Job:
         """
-        The job of this name that is not over.
+        The job of this name.
 
         Raises:
-            Refused: NOT_FOUND, there is no replay of this name; PRECONDITION_FAILED, it is over, or no job.
+            Refused: NOT_FOUND, there is no replay of this name; PRECONDITION_FAILED, it has ended, or it is not a job
+                but a replay onto an endpoint.
         """
         job = self._jobs.get(name)
         if job is not None:
@@ -262,16 +261,16 @@ class Jobs(VpnService):
         )
 
     def progress(self, name: str) -> Progress:
-        """How quickly a job gets on; nothing of one that is over."""
+        """How fast a job advances; zero if it has ended."""
         job = self._jobs.get(name)
         return Progress(0.0, None) if job is None else job.progress
 
 
 class Demand(NamedTuple):
-    """Something that one of several rules has to permit."""
+    """An action that at least one of several rules must permit."""
 
     what: str
-    """For a sentence, behind "may not"."""
+    """The action as text that follows "may not"."""
     rules: tuple[tuple[Action, AddressKind, str], ...]
 
     def is_met(self, permissions: Permissions) -> bool:
@@ -287,12 +286,12 @@ def to_copy(patterns: Sequence[str], target: object, *, is_remote: bool) -> list
     What a copy demands.
 
     Args:
-        patterns: Its subscriptions, exceptions among them; none for all.
-        target: Its address; what is none is said to be by the operation.
-        is_remote: The address is one of another gateway.
+        patterns: Its subscriptions, including exceptions; empty for all topics.
+        target: Its address; the operation itself refuses an invalid one.
+        is_remote: The address belongs to another gateway.
     """
     if is_remote:
-        # What goes to another gateway goes there as the configuration's user: that is no user's own to send.
+        # The other gateway sees the user of the configuration, so the requester's own permissions do not suffice.
         return [WHOLE_LOG]
     return [*map(_to_read, positive(patterns) or (">",)), to_publish(target)]
 
@@ -302,18 +301,18 @@ def to_return(queue: str, target: object) -> list[Demand]:
     What sending dead letters back demands.
 
     Args:
-        queue: Where they lie.
-        target: An address; empty for where each message died.
+        queue: The queue that they are on.
+        target: An address; empty for the endpoint where each message died.
     """
     administered = Demand(
         f"administer queue://{queue[:250]}", ((Action.ADMINISTER, AddressKind.QUEUE, queue),)
     )
-    # Where each goes is said in the message, by whoever could publish to the queue.
+    # The message says where it goes, and any publisher to the queue may have written that.
     return [administered, to_publish(target) if target else WHOLE_LOG]
 
 
 def _to_read(pattern: str) -> Demand:
-    """What is copied is read, as by ``log://``."""
+    """What reading a pattern demands: a copy reads it as a client reads ``log://``."""
     try:
         TopicPattern.parse(pattern)
     except TopicSyntaxError:

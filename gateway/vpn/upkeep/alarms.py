@@ -1,8 +1,8 @@
 """
-Watches what alarms are about: quotas and the clock once a second, whether the store can be written at once, what
+Watches the conditions of alarms: quotas and the clock once a second, failed writes of the store as they happen, what
 commits survive every few seconds, and the log's archive once a minute.
 
-Nothing is looked at for a message. Each alarm is one log line when it is raised and one when it is cleared.
+No message causes a look. Each alarm is one log line when it is raised and one when it is cleared.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from store.errors import ReadFailed
 from store.ports import Durability
 
 ASK_SECONDS: Final = 2.0
-"""From an answer to the next question: how late it is known that a standby is gone, about."""
+"""From an answer to the next question: about how late the loss of a standby is noticed."""
 
 LOOK_SECONDS: Final = 1.0
-"""From one look to the next: how late an alarm may be, about."""
+"""From one look to the next: about how late an alarm may be."""
 
 TURN_ENDPOINTS: Final = 500
 """Endpoints looked at in one turn of the loop: well below a millisecond."""
 
 DISCARDED_MS: Final = 3_600_000
-"""For so long after a dead message was discarded that is an alarm: long enough for somebody to see it."""
+"""How long a discarded dead message is an alarm: long enough for somebody to see it."""
 
 _LOOKED_FOR: Final = frozenset(
     {AlarmKind.LOG_USE, AlarmKind.ENDPOINT_USE, AlarmKind.DISCARDED, AlarmKind.LAG, AlarmKind.LAG_TIME}
 )
-"""Alarms about what comes and goes, as queues and thresholds do."""
+"""Alarms whose subjects come and go, as queues and thresholds do."""
 
 
 class AlarmWatch(VpnService):
     """
     Args:
-        discarded: Dead messages that their queues did not take; what is old is taken out.
-        unarchived: Why the log is not archived, where an archiver is to run here.
+        discarded: Dead messages that their queues did not take; old entries are removed here.
+        unarchived: Why the log is not archived, although an archiver is to run here.
         is_dead_message_queue: Whether dead messages come to the queue of a name.
     """
 
@@ -75,7 +75,7 @@ class AlarmWatch(VpnService):
         self.active = self._alarms.active
         """The alarms of this Message VPN that hold now, the oldest first."""
         self._looked_for: Set[AlarmKind] = _LOOKED_FOR
-        """What this look is for."""
+        """The kinds of alarms that this look checks."""
         self._left: list[Endpoint] = []
         """Endpoints still to be looked at."""
 
@@ -99,11 +99,11 @@ class AlarmWatch(VpnService):
 
     def sized(self, by_hour: LogPlan, by_day: LogPlan) -> None:
         """
-        What follows from how quickly the log grows.
+        Check the alarms that depend on how fast the log grows.
 
         Args:
-            by_hour: By the rate of the last hour.
-            by_day: By that of the last day.
+            by_hour: The plan by the rate of the last hour.
+            by_day: The plan by the rate of the last day.
         """
         thresholds, now_ms = self.thresholds, self._now_ms()
         disk = "at the rate of the last hour the disk is full in"
@@ -146,7 +146,7 @@ class AlarmWatch(VpnService):
         self._left = list(self._broker.endpoints.values())
 
     def _problems(self) -> Iterator[tuple[AlarmKind, str | None]]:
-        """What there is only one of, and what is wrong with it, if anything is."""
+        """The alarms without a subject, each with the problem if there is one."""
         damage, standby_damage, archive = self._reader.damage, self._reader.standby_damage, self._archive
         if damage is not None:
             yield AlarmKind.DAMAGE, f"the store cannot be read: {damage}"
@@ -184,7 +184,7 @@ class AlarmWatch(VpnService):
                 self._note_lag(endpoint)
 
     def _can_lag(self, endpoint: Endpoint) -> bool:
-        """Somebody is to consume from it, and nobody has asked for history."""
+        """Whether consumers should keep up: no replay is under way, and it is no dead message queue."""
         return not (
             (endpoint.replay is not None and endpoint.replay.is_under_way)
             or self._is_dead_message_queue(endpoint.name)
@@ -219,8 +219,8 @@ def _topics(kept: KeptTopics) -> str:
 
 class DurabilityWatch(ThreadedService):
     """
-    Watches what commits survive, and refuses messages while that is too little, where that is asked for. The store is
-    asked every few seconds; the engine may not answer for long.
+    Watches what commits survive, and refuses messages while that is too little, if the settings ask for that. The store
+    is asked every few seconds; the engine may take long to answer.
 
     Args:
         first: What the store said when it was opened; None if it could not.
@@ -234,19 +234,19 @@ class DurabilityWatch(ThreadedService):
         self._settings = state.settings
 
     def start(self) -> None:
-        """Ask again and again, of an engine whose answer can change."""
+        """Ask again and again, if the engine's answer can change."""
         if self.found is not Durability.DISK:
             super().start()
 
     def problem(self) -> str | None:
-        """What an administrator should know of; None where it is as it should be."""
+        """What an administrator should know; None if nothing is wrong."""
         if self.found is not Durability.ONE_MACHINE:
             return None
         refused = ", and messages are refused" if self._settings.requires_standby else ""
         return f"no synchronous standby answers: what is accepted is on one machine only{refused}"
 
     def refusal(self) -> Refused | None:
-        """Why no message is taken now; None when it is. Asked once a batch."""
+        """Why no message is taken now; None if messages are taken. Asked once a batch."""
         if self.found is not Durability.ONE_MACHINE or not self._settings.requires_standby:
             return None
         return Refused(
@@ -267,24 +267,24 @@ class DurabilityWatch(ThreadedService):
 
 class ArchiveWatch(VpnService):
     """
-    Looks at what the log's archive has, now and then and when an archiver has told of more, so that whoever asks where
-    the history begins need not wait for it.
+    Looks at what the log's archive has, regularly and when an archiver has reported more, so that nobody who asks where
+    the history begins needs to wait for that.
     """
 
     def __init__(self, state: VpnState) -> None:
         super().__init__(state)
         self.is_due = asyncio.Event()
-        """Set where an archiver has told of more."""
+        """Set when an archiver has reported more."""
 
     def start(self) -> None:
-        """Look now, and again and again, where there is an archive."""
+        """Look now, and again and again, if there is an archive."""
         if self._history.archive is not None:
             self._begin(self._watch)
 
     async def _watch(self) -> None:
         while True:
             self.is_due.clear()
-            with suppress(ReadFailed):  # The archive says so itself, and that is an alarm.
+            with suppress(ReadFailed):  # ``Archive.problem`` says so, and that is an alarm.
                 await self._history.look(anew=True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._runtime.tuning.archive_look_seconds):

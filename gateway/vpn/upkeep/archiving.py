@@ -1,9 +1,9 @@
 """
 The archiver of a Message VPN: a process of its own that copies the log to its archive, as ``rewind archive --follow``
-does, and says how far it is.
+does, and reports how far it is.
 
-It is a process, and no thread: it works as much as publishers do, and would take the interpreter from them; and it
-reads the store's file through another copy of SQLite, which must not share a process with the gateway's.
+It is a process and not a thread for two reasons. It works as much as publishers do, and would take the interpreter from
+them. And it reads the store's file through another copy of SQLite, which must not share a process with the gateway's.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from gateway.vpn.upkeep.trimming import Trimmer
 PROGRAM: Final = "gateway.cli.archiving"
 FIRST_SECONDS: Final = 1.0
 MOST_SECONDS: Final = 60.0
-"""From its end to the next one's beginning, where it ends again and again."""
+"""The longest pause between the end of an archiver and the start of the next, if they end again and again."""
 
 REASON_CHARACTERS: Final = 500
 
 
 class Archiving(VpnService):
     """
-    Takes what archivers say of the log, and runs one where the settings say so.
+    Takes the reports of archivers, and runs an archiver if the settings say so.
 
     Args:
-        source: None where no archiver is to run here.
+        source: None if no archiver is to run here.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Archiving(VpnService):
     ) -> None:
         super().__init__(state)
         self.problem: str | None = None
-        """Why the archiver ended, until it goes on."""
+        """Why the archiver ended, until the next one archives something."""
         self._watch = watch
         self._trimmer = trimmer
         self._source = source
@@ -56,8 +56,8 @@ class Archiving(VpnService):
             Up to which id the log is known to be archived then.
 
         Raises:
-            Refused: LOG_MODIFIED, PRECONDITION_FAILED, as ``Broker.report_archived`` has it; INTERNAL, the store could
-                not write.
+            Refused: LOG_MODIFIED, PRECONDITION_FAILED, as ``Trimming.report_archived``; INTERNAL, the store could not
+                write.
         """
         trimming = self._broker.trimming
         effect = trimming.report_archived(last_id, generation)
@@ -84,7 +84,7 @@ class Archiving(VpnService):
             pause = min(2 * pause, MOST_SECONDS)
 
     async def _run(self, source: ArchivedSource) -> bool:
-        """From its beginning to its end, which is never wanted; whether it has archived anything."""
+        """Run an archiver until it ends, which it should not do; whether it has archived anything."""
         environment = {} if source.password is None else {"PGPASSWORD": source.password}
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -99,15 +99,14 @@ class Archiving(VpnService):
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         said = asyncio.create_task(_last_words(process.stderr))
         try:
-            # It ends once this end of the pipe is closed, however that comes.
+            # The archiver ends when this end of its stdin pipe is closed, for whatever reason.
             asked = {"log": dict(source.log), "age_seconds": source.age_seconds}
             process.stdin.write(json.dumps(asked).encode() + b"\n")
             has_archived = False
             async for line in process.stdout:
                 last_id, generation = json.loads(line)
-                with suppress(
-                    Refused
-                ):  # the store cannot write: that is an alarm, and the next one says more
+                # A store that cannot write is an alarm, and the next report covers this one.
+                with suppress(Refused):
                     await self.archived(last_id, generation)
                 has_archived, self.problem = True, None
             self.problem = await said or f"it ended with status {await process.wait()}"
@@ -120,7 +119,7 @@ class Archiving(VpnService):
 
 
 async def _last_words(stream: asyncio.StreamReader) -> str:
-    """The last line of what it writes; nothing of what came before is kept."""
+    """The last line of its output; nothing before that is kept."""
     last = b""
     while chunk := await stream.read(1 << 12):
         last = (last + chunk)[-(1 << 12) :]

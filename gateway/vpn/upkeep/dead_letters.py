@@ -1,13 +1,13 @@
 """
-Messages that nobody is to have, and the copies of them on a dead message queue.
+Messages that no consumer is to have, and their copies on a dead message queue.
 
 A copy has the bare message as it was, and annotations that say why it is there:
 
 =============================  =========  ========================================================
 ``x-opt-dead-reason``          string     ``expired``, ``max-redelivery`` or ``rejected``
-``x-opt-dead-endpoint``        string     where it lay
-``x-opt-dead-time``            timestamp  when it left
-``x-opt-dead-sequence-number`` long       the id it had there
+``x-opt-dead-endpoint``        string     the endpoint that it was on
+``x-opt-dead-time``            timestamp  when it left the endpoint
+``x-opt-dead-sequence-number`` long       the id that it had there
 =============================  =========  ========================================================
 """
 
@@ -36,7 +36,7 @@ from gateway.vpn.state import VpnPart, VpnState
 from store.errors import ReadFailed, WriteFailed
 
 TRY_AGAIN_S: Final = 1.0
-"""Seconds after a read or a write that failed until messages are read again for their copies."""
+"""Seconds from a failed read or write to the next read of messages for their copies."""
 
 
 class _Copies:
@@ -44,10 +44,10 @@ class _Copies:
 
     def __init__(self) -> None:
         self.refused_messages = 0
-        """What the queue does not take."""
+        """How many copies the queue does not take."""
         self.reason = ""
         self.are_offered = False
-        """The queue has said what it takes: what is not stored after that is put again."""
+        """The queue has said what it takes: copies that are not stored after that are put again."""
 
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
         pass
@@ -59,7 +59,7 @@ class _Copies:
 
 
 class Discarded(NamedTuple):
-    """Dead messages that their queue did not take, and that are nowhere but in the log."""
+    """Dead messages that their queue did not take: at most the log still has them."""
 
     reason: str
     time_ms: int
@@ -81,28 +81,28 @@ def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes,
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """No caller waits."""
 
 
 @dataclass(eq=False, slots=True)
 class DeadLetters:
-    """Messages on their way from an endpoint to its dead message queue."""
+    """Messages that are being moved from an endpoint to its dead message queue."""
 
     endpoint: Endpoint
     queue: str
     reason: str
     time_ms: int
     cursor_number: int
-    """The endpoint's: with another one it has forgotten them."""
+    """The endpoint's; with another one, the endpoint no longer has the messages."""
     keeper: Flow
-    """Bound to nothing; has them between a write that failed and the next, so that they go to nobody else."""
+    """A flow without a consumer: it has the messages between a failed write and the next, so that no consumer does."""
     ids: list[int]
     offered: _Copies = field(default_factory=_Copies)
-    """To the queue, the last time."""
+    """The copies that were last offered to the queue."""
 
 
 class DeadLetterMover(VpnPart):
-    """Takes messages off endpoints for good, to the dead message queue of those that have one."""
+    """Removes messages from endpoints for good, to the endpoint's dead message queue if it has one."""
 
     def __init__(self, state: VpnState, publishing: Publishing, consumers: Consumers, feeds: Feeds) -> None:
         super().__init__(state)
@@ -113,7 +113,7 @@ class DeadLetterMover(VpnPart):
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: dict[DeadLetters, None] = {}
         self.discarded: dict[str, Discarded] = {}
-        """By dead message queue; whoever is told of them takes out what is old."""
+        """By dead message queue; ``AlarmWatch`` removes old entries."""
 
     def is_dead_message_queue(self, name: str) -> bool:
         """Whether some endpoint's dead messages come to this queue."""
@@ -122,21 +122,22 @@ class DeadLetterMover(VpnPart):
 
     def holds_up(self, endpoint: Endpoint) -> bool:
         """
-        Whether so many of the endpoint's messages are on their way that no more are to be looked at: on a disk that
-        takes nothing, a backlog of dead messages must not become memory.
+        Whether so many of the endpoint's messages are being moved that no more are to be looked at: if the disk is
+        full, a backlog of dead messages must not fill the memory.
         """
         if not self._under_way:
             return False
         return sum(len(b.ids) for b in self._under_way if b.endpoint is endpoint) >= self._most_under_way
 
     def is_moving(self, ids: Collection[int]) -> bool:
-        """Whether one of these messages is on its way."""
+        """Whether one of these messages is being moved."""
         return any(i in ids for letters in self._under_way for i in letters.ids)
 
     def remove(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
         """
-        Messages that a flow has unsettled leave the endpoint; for its dead message queue where it has one, in the
-        same commit. One that fails is tried again until it succeeds, and nobody else is given them meanwhile.
+        Remove messages that a flow has unsettled from the endpoint, and put their copies on its dead message queue, if
+        it has one, in the same commit. If the commit fails, it is tried again until it succeeds, and no consumer gets
+        the messages meanwhile.
         """
         endpoint = flow.endpoint
         queue, ids = endpoint.settings.dead_message_queue, [row[ID] for row in rows]
@@ -161,9 +162,9 @@ class DeadLetterMover(VpnPart):
         self._put(letters, flow, rows)
 
     def _put(self, letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
-        """Have the copies written, and with them that the messages are gone."""
+        """Commit the copies, together with the removal of the messages."""
         endpoint = letters.endpoint
-        # Of what is being erased there is no copy with its content.
+        # Messages that are being erased are copied without their content.
         rows = self._broker.erasing.sized(rows)
         copies = [dead_copy(row, endpoint.name, letters.reason, letters.time_ms) for row in rows]
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
@@ -177,7 +178,7 @@ class DeadLetterMover(VpnPart):
         self._committer.commit(settlement.effects, lambda error: self._written(letters, settlement, error))
 
     def _discarded(self, queue: str, copies: _Copies) -> None:
-        """Some are gone, durably: that is said, and counted."""
+        """Some copies were not taken, and that is durable: log and count them."""
         self._counters.dead_discarded_messages += copies.refused_messages
         self.discarded[queue] = Discarded(copies.reason, self._runtime.clock.now_ms())
         self._runtime.log.warning(
@@ -208,7 +209,7 @@ class DeadLetterMover(VpnPart):
         self._start(self._put_again(letters))
 
     async def _put_again(self, letters: DeadLetters) -> None:
-        # Contents were let go of meanwhile: there may be many of them, and the disk may stay as it is for hours.
+        # Contents are not kept in memory meanwhile: there may be many, and the disk may stay full for hours.
         rows: list[Row] | None = None
         while rows is None:
             await asyncio.sleep(TRY_AGAIN_S)
@@ -218,7 +219,7 @@ class DeadLetterMover(VpnPart):
                 self._runtime.report("dead_messages_not_read", error)
         endpoint = letters.endpoint
         if endpoint.cursor_number == letters.cursor_number:
-            # A replay may have failed meanwhile, and taken with it what it had put.
+            # A replay may have failed meanwhile, which removed what it had put.
             rows = [row for row in rows if endpoint.backlog.has(row)]
             letters.ids = [row[ID] for row in rows]
         else:
@@ -232,10 +233,10 @@ class DeadLetterMover(VpnPart):
 
     def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = _nothing) -> None:
         """
-        Messages that a consumer rejected.
+        Remove messages that a consumer rejected.
 
         Args:
-            done: Called once none of them is the flow's any more.
+            done: Called once the flow has none of them.
         """
         if not flow.endpoint.settings.dead_message_queue:
             self._consumers.settle(flow, ids)
@@ -254,17 +255,17 @@ class DeadLetterMover(VpnPart):
             try:
                 rows = await asyncio.wrap_future(self._history.messages(ids))
             except ReadFailed as error:
-                # Given back, they would be delivered to somebody, and rejected means never again.
+                # They are not released: a consumer would get them, and a rejected message must not be redelivered.
                 self._runtime.report("dead_messages_not_read", error)
                 self._loop.call_later(TRY_AGAIN_S, partial(self.reject, flow, ids, done))
                 return
             if not rows:
                 break
-            # Meanwhile the flow may have gone, and given back what it had.
+            # The flow may have ended meanwhile, and given back its messages.
             rejected = [row for row in rows if row[ID] in flow.unsettled]
             if rejected:
                 self.remove(flow, rejected, "rejected")
-                # Its link may have waited for room among what it has unsettled.
+                # Its link may have waited for fewer unsettled messages.
                 self._consumers.set_demand(flow, flow.link.room())
             ids = ids[len(rows) :]
         done()

@@ -1,16 +1,17 @@
 """
-Delayed delivery: messages that say when they are to be delivered wait for that in the store, in any number.
+Delayed delivery: messages with a time of delivery wait for it in the store, in any number.
 
 A message with ``x-opt-delivery-time`` or ``x-opt-delivery-delay`` is in the replay log from the commit that accepts it;
-who reads the log, or replays it, has it at once. On each endpoint that it is for it waits: in the store alone, by time
-and then by id. When its time has come it is released, in one commit, and is ready in its place by id, like any other.
-Of what is due, no more is released than the endpoint's consumers may soon take; the rest stays in the store.
+a reader or a replay of the log gets it immediately. On each endpoint that it is for, it waits: only in the store, by
+time and then by id. When its time has come, a commit releases it, and it is ready in its place by id, like any other
+message. No more of the due messages are released than the endpoint's consumers may soon take; the rest stays in the
+store.
 
-A purge drops what waits, and so does a replay onto the endpoint, which brings it at once. A message is never delivered
-before its time, and late by as long as a read and a commit take.
+A purge drops delayed messages, and so does a replay onto the endpoint, which brings them immediately. A message is
+never delivered before its time, and is late by as long as a read and a commit take.
 
-What a consumer gave back and is to be tried again later (``gateway.core.endpoint.retry``) waits in the same way, and
-comes back the same way. While a replay is under way, only what it has brought itself does.
+Messages that a consumer gave back for a later retry (``gateway.core.endpoint.retry``) wait in the same way, and come
+back in the same way. While a replay is under way, only those come back that the replay has put.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ TRY_AGAIN_SECONDS: Final = 1.0
 """The same after a read or a write that failed."""
 
 LONGEST_SECONDS: Final = 1.0
-"""From one look at the clock to the next: the machine's may be set."""
+"""From one look at the clock to the next: the machine's clock may be set."""
 
 
 class DelayedDelivery(VpnService):
@@ -52,21 +53,21 @@ class DelayedDelivery(VpnService):
         self._wakes: dict[Endpoint, int] = {}
         """When each endpoint is to be looked at, in ms since the epoch."""
         self._order: list[tuple[int, int, Endpoint]] = []
-        """The same as a heap, with those among them that were put off or forgotten since."""
+        """The same as a heap, which may also have outdated entries."""
         self._numbers = count()
         self._busy: set[Endpoint] = set()
-        """Those of which a page is read, or being released, and those that take no more for now."""
+        """Endpoints of which a page is being read or released, and those that take no more for now."""
         self._cancelled: dict[Endpoint, set[int]] = {}
-        """What was cancelled of those meanwhile."""
+        """By busy endpoint, the messages that an administrator cancelled or released meanwhile."""
         self._asked: set[tuple[int, int]] = set()
-        """(cursor, message) of what an administrator is about to cancel or to release."""
+        """(cursor, message) of each message that an administrator is about to cancel or to release."""
 
     def start(self) -> None:
-        """Go on with what waited when the gateway stopped."""
+        """Continue with the messages that waited when the gateway stopped."""
         self._look()
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """Something is durable: perhaps messages that wait for their time."""
+        """Something is durable: perhaps delayed messages."""
         if self._broker.publications.delayed_on:
             self._look()
 
@@ -78,7 +79,7 @@ class DelayedDelivery(VpnService):
         delayed_on.clear()
 
     def _plan(self, endpoint: Endpoint) -> bool:
-        """Look at an endpoint when its next message is due; whether that is sooner than it was."""
+        """Plan a look at an endpoint when its next message is due; whether that is sooner than planned before."""
         wake_ms = endpoint.backlog.delayed.next_ms
         if wake_ms is None or endpoint in self._busy or self._wakes.get(endpoint, wake_ms + 1) <= wake_ms:
             return False
@@ -116,7 +117,7 @@ class DelayedDelivery(VpnService):
             return
         number, limit, below = endpoint.cursor_number, min(room, PAGE), endpoint.retries_below
         if below is None:
-            # What is committed meanwhile says when it is due itself.
+            # Messages that are committed meanwhile set this again.
             endpoint.backlog.delayed.next_ms = None
         future = self._reader.submit(
             partial(self._reader.delayed_page, number, (0, 0), limit, below, self._now_ms())
@@ -144,7 +145,7 @@ class DelayedDelivery(VpnService):
             return
         found, now_ms = done.result(), self._now_ms()
         if below is None and found:
-            # What is behind the page is not due before its last message, and perhaps is at once.
+            # Messages after the page are not due before its last message, and may be due immediately.
             later = next((message for message in found if message.due_ms > now_ms), found[-1])
             endpoint.backlog.delayed.note_next(later.due_ms)
         put_off = endpoint.backlog.put.coming.union(self._cancelled.get(endpoint, ()))
@@ -155,9 +156,9 @@ class DelayedDelivery(VpnService):
             if message.due_ms <= now_ms and message.id not in put_off and (number, message.id) not in asked
         ]
         if endpoint.retries_below != below:
-            due = []  # A replay has ended meanwhile, or come further.
+            due = []  # A replay has ended meanwhile, or advanced.
         if not due:
-            # What is due and is not released is another's to release, or to cancel, just now.
+            # Due messages that are left out here are being released or cancelled elsewhere just now.
             is_held_up = below is not None or any(message.due_ms <= now_ms for message in found)
             self._later(endpoint) if is_held_up else self._go_on(endpoint)
             return
@@ -178,7 +179,7 @@ class DelayedDelivery(VpnService):
         self._loop.call_later(TRY_AGAIN_SECONDS, self._go_on, endpoint)
 
     def _later(self, endpoint: Endpoint) -> None:
-        """It takes nothing for now."""
+        """The endpoint takes nothing for now: look again soon."""
         self._loop.call_later(HELD_UP_SECONDS, self._go_on, endpoint)
 
     def _go_on(self, endpoint: Endpoint) -> None:
@@ -192,10 +193,10 @@ class DelayedDelivery(VpnService):
 
     async def page(self, endpoint: Endpoint, after: tuple[int, int], limit: int) -> list[DelayedMessage]:
         """
-        What waits on an endpoint, in the order of times, then of ids.
+        The delayed messages of an endpoint, by time and then by id.
 
         Args:
-            after: Behind this time, in ms since the epoch, and id.
+            after: Begin after this time, in ms since the epoch, and id.
 
         Raises:
             store.errors.ReadFailed: The store cannot be read.
@@ -203,7 +204,7 @@ class DelayedDelivery(VpnService):
         return await off_loop(self._reader, self._reader.delayed_page, endpoint.cursor_number, after, limit)
 
     async def _waiting(self, endpoint: Endpoint, message_id: int) -> DelayedMessage:
-        """A message, the wait of which is somebody's to end: nobody else does until it is taken out of ``_asked``."""
+        """A delayed message for the caller to release or cancel: no other call does until it leaves ``_asked``."""
         reader, key = self._reader, (endpoint.cursor_number, message_id)
         message = None
         if key not in self._asked and message_id not in endpoint.backlog.put.coming:
@@ -221,7 +222,7 @@ class DelayedDelivery(VpnService):
 
     async def release(self, endpoint: Endpoint, message_id: int) -> None:
         """
-        Have a message be delivered now, and not when its time has come. Returns when that is durable.
+        Make a delayed message ready now, before its time. Returns when that is durable.
 
         Raises:
             Refused: NOT_FOUND, it does not wait here, or is just being released; PRECONDITION_FAILED, a replay is under
@@ -253,7 +254,7 @@ class DelayedDelivery(VpnService):
 
     async def cancel(self, endpoint: Endpoint, message_id: int) -> None:
         """
-        Have a message not be delivered here; the replay log keeps it. Returns when that is durable.
+        Remove a delayed message from the endpoint; the replay log keeps it. Returns when that is durable.
 
         Raises:
             Refused: NOT_FOUND, it does not wait here, or is just being released; INTERNAL, the store could not write.

@@ -1,15 +1,15 @@
 """
-Takes expired messages off the heads of endpoints where no consumer asks for them, and deletes unused subscriptions.
+Removes expired messages from the heads of endpoints where no consumer asks for them, and deletes unused subscriptions.
 
-A delivery is checked when it is made; the sweep is for messages that nobody takes. Once a second it looks at the head
-of each endpoint: the message that would be delivered next. Where only the store knows which one that is, it reads this
-one message. A head that expires later, or never, is remembered and costs a comparison from then on. Not swept, and
-expired when they are about to be delivered, or get to the head, are:
+A message is checked when it is about to be delivered; the sweep is for messages that no consumer takes. Once a second
+it looks at the head of each endpoint: the message that would be delivered next. If only the store knows which one that
+is, it reads this one message. A head that expires later, or never, is remembered and only costs a comparison from then
+on. The sweep leaves these messages, which expire when they are about to be delivered or reach the head:
 
 - messages behind one that lives longer (RabbitMQ's queues do the same);
-- what a consumer has unsettled;
-- on an endpoint without ``max_ttl_ms``: messages whose ids are in memory, because a consumer was there, while their
-  contents are there no longer. Nothing is read in search of a ttl that they may not have.
+- messages that are unsettled at a consumer;
+- on an endpoint without ``max_ttl_ms``: messages whose ids are in memory, because there was a consumer, but whose
+  contents are not. They are not read only to see whether they have a ttl.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ READ_SECONDS: Final = 0.02
 """Until an endpoint whose head is being read from disk is looked at again."""
 
 TURN_ENDPOINTS: Final = 200
-"""Endpoints looked at in one turn of the loop: well below a millisecond where none has news."""
+"""Endpoints looked at in one turn of the loop: well below a millisecond if none has changed."""
 
 TURN_ROWS: Final = 256
-"""Messages taken off in one turn of the loop."""
+"""Messages removed in one turn of the loop."""
 
 LOOK_SECONDS: Final = 60.0
 """From one look to the next."""
@@ -41,7 +41,7 @@ LOOK_SECONDS: Final = 60.0
 
 class _Head(NamedTuple):
     key: tuple[int, int, int]
-    """The endpoint's cursor number and longest ttl, and the message's id: with another of any it is another head."""
+    """The endpoint's cursor number and longest ttl, and the message's id. If one of them differs, so does the head."""
     expires_ms: int
 
 
@@ -53,7 +53,7 @@ class Expiry(VpnService):
         self._left: list[str] = []
         """Endpoints still to be looked at in this sweep."""
         self._reading: dict[str, int] = {}
-        """Those whose head was being read, and their depths then: without progress since, they wait for the next."""
+        """Endpoints whose head was being read, and their depths then: without progress, the next sweep looks again."""
         self._again: list[str] = []
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class Expiry(VpnService):
             self.start()
 
     def _look(self, endpoint: Endpoint) -> bool:
-        """Take what has expired off the head; whether there may be more of it at once."""
+        """Remove expired messages from the head; whether more may be removed immediately."""
         name = endpoint.name
         now_ms = self._runtime.clock.now_ms()
         endpoint.catch_up()
@@ -100,7 +100,7 @@ class Expiry(VpnService):
         feed = self._feeds.of(endpoint)
         known = self._heads.get(name)
         if not ids:
-            # One message tells what the head is; where the last one had expired, so may many behind it.
+            # One message is enough to know the head. If the last head had expired, many after it may have, too.
             is_due = known is not None and known.expires_ms < now_ms
             if feed.read_head(TURN_ROWS if is_due else 1):
                 self._look_again(endpoint)
@@ -113,7 +113,7 @@ class Expiry(VpnService):
             self._heads[name] = _Head(key, NEVER_MS)
             is_replaying = endpoint.replay is not None and endpoint.replay.is_reading
             if not endpoint.flows and not feed.is_reading and not is_replaying:
-                # What was read to know the head is not wanted soon. What a replay has put is, and it goes on with this.
+                # What was read to know the head is not needed soon. A replay needs this feed and what it has put.
                 self._feeds.forget(endpoint)
             return False
         is_due = known is not None and known.expires_ms < now_ms
@@ -127,14 +127,14 @@ class Expiry(VpnService):
         return may_be_more
 
     def _look_again(self, endpoint: Endpoint) -> None:
-        """Its head is being read: it is looked at again in this sweep, if anything came of the last time."""
+        """The endpoint's head is being read: look again in this sweep, if there was progress since the last time."""
         if self._reading.get(endpoint.name) != endpoint.depth:
             self._reading[endpoint.name] = endpoint.depth
             self._again.append(endpoint.name)
 
 
 def _has_ttl(row: Row | None) -> bool:
-    """A head that is at hand says in its header how long it lives."""
+    """Whether a message is in memory and has a ttl in its header."""
     return row is not None and bool(row[BARE]) and ttl_of(row[CONTENT]) is not None
 
 
@@ -144,7 +144,7 @@ class UnusedSubscriptions(VpnService):
     Their clients are gone, and what is published for them piles up.
 
     Args:
-        delete: Deletes an endpoint with what lies on it.
+        delete: Deletes an endpoint with its messages.
     """
 
     def __init__(self, state: VpnState, delete: Callable[[Endpoint], None]) -> None:

@@ -1,8 +1,8 @@
 """
-How far consumers are behind: when the oldest message that an endpoint has not got rid of arrived.
+How far consumers are behind: when the oldest message on an endpoint arrived.
 
-Only the store knows that of most endpoints. It is asked now and then, a short read for each whose consumers have moved
-since; of an endpoint that stands still the answer stays. So what is known here is some seconds old.
+Only the store knows that for most endpoints. It is asked every few seconds, with a short read for each endpoint that
+has changed since; for other endpoints the answer stays. So what is known here is some seconds old.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from gateway.vpn.state import VpnService, VpnState
 from store.errors import ReadFailed
 
 LOOK_SECONDS: Final = 5.0
-"""From the end of one look to the next: how old what is known may be, about."""
+"""From the end of one look to the next: about how old an answer may be."""
 
 READS: Final = 100
-"""Endpoints asked for in one look: those of a Message VPN with very many have their turns one after the other."""
+"""Endpoints that one look asks for: with very many endpoints, the others wait for later looks."""
 
 TURN_ENDPOINTS: Final = 500
 """Endpoints compared in one turn of the loop: well below a millisecond."""
@@ -29,7 +29,7 @@ TURN_ENDPOINTS: Final = 500
 
 class _Oldest(NamedTuple):
     key: tuple[int, int, int]
-    """The endpoint's cursor number, how many messages left it, and how many were put there: else it is asked anew."""
+    """The endpoint's cursor number, and how many messages left it and were put there. If it changes, ask again."""
     time_ms: int
 
 
@@ -47,8 +47,8 @@ class Lag(VpnService):
 
     def lag_ms(self, endpoint: Endpoint) -> int | None:
         """
-        How long ago the oldest message on an endpoint arrived, in ms, as far as it was looked at; 0 where none lies
-        there, None where it is not known yet.
+        How long ago the oldest message on an endpoint arrived, in ms, by the last look; 0 if the endpoint has no
+        message, None if the time is not known yet.
         """
         if not endpoint.depth:
             return 0
@@ -63,13 +63,13 @@ class Lag(VpnService):
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Ask for what is not known any more, of so many endpoints."""
+        """Ask for the times that are not known or outdated, of a limited number of endpoints."""
         left, endpoints = READS, self._broker.endpoints
         before, self._oldest = self._oldest, {}
         self._oldest.update(
             (e, found) for e, found in before.items() if endpoints.get(e.name) is e and e.depth
         )
-        # Those that were asked for last are asked for last.
+        # Endpoints whose times are not known come first.
         waiting = sorted(
             (e for e in endpoints.values() if e.depth and e.kind is not EndpointKind.STREAM),
             key=lambda e: e in self._oldest,

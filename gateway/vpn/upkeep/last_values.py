@@ -1,13 +1,14 @@
 """
 Last-value queues: their index of the newest message of each key follows the log.
 
-Each queue has a follower, which is a reader of the log like any other: history first, from where the index stands, then
-live. What it is given becomes the index in commits of their own, some milliseconds behind, many messages in one: who
-publishes waits for none of it. A queue that was just made, or has other topics, is read from the log's beginning. The
-log is trimmed no further than the index is (``Trimming.possible_below``); what leaves it while it is a value is held.
+Each queue has a follower, which is a reader of the log like any other: history first, from the position of the index,
+then live. The follower updates the index in commits of its own, some milliseconds later and for many messages at a
+time, so no publisher waits for it. For a new queue, or one with other topics, it reads from the log's beginning. The
+log is not trimmed beyond the index (``Trimming.possible_below``); a message that leaves the log while it is a value is
+held.
 
-Whoever wants the values waits until the index has all that is committed then, reads those below that place, and goes on
-with the log from there.
+A reader of the values waits until the index has everything that is committed at that moment, reads the values below
+that position, and continues with the log from there.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from store.errors import ReadFailed, WriteFailed
 from store.ports import MAX_ID
 
 LOOK_SECONDS: Final = 1.0
-"""From one look at the queues to the next: what expires goes so late, and what failed is tried again."""
+"""From one look at the queues to the next: how late an expired value goes, and a failure is tried again."""
 
 GATHER_SECONDS: Final = 0.02
 """How long values are gathered before they are written: a key that changes often is written less often."""
 
 MANY: Final = 1_000
-"""Of so many, none waits longer."""
+"""With so many values, they are written without a further wait."""
 
 MOST_GATHERED: Final = 20_000
-"""Values in memory at most, of one queue; its follower waits then."""
+"""Values of one queue in memory, at most; its follower waits while there are so many."""
 
 
 class _NoRoom:
@@ -53,7 +54,7 @@ class _NoRoom:
 
 
 class Follower(VpnPart):
-    """Has the index of one queue follow the log. It is a link that a reader of the log sends to."""
+    """Makes the index of one queue follow the log. It is the link that a log reader sends to."""
 
     client = OwnClient(ADMINISTRATION)
     account: Any = _NoRoom
@@ -67,13 +68,13 @@ class Follower(VpnPart):
         self._trimmer = trimmer
         self._feed: LogFeed | None = None
         self._revision = -1
-        """That of the values for which it reads."""
+        """The revision of the values for which it reads."""
         self._beginning: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     def look(self) -> None:
-        """Read if it does not, and anew where that is wanted; write what is due."""
+        """Begin to read if it does not, or read again if that is wanted; write what is due."""
         if self._revision != self._values.revision or (self._feed is None and self._beginning is None):
             self._stop()
             self._revision = self._values.revision
@@ -82,7 +83,7 @@ class Follower(VpnPart):
 
     async def wait(self, is_met: Callable[[], bool]) -> None:
         """
-        Wait for something that comes with the index.
+        Wait for a condition that depends on the index.
 
         Raises:
             Refused: RESOURCE_DELETED, the queue is gone; INTERNAL, the log cannot be read, or the store not written.
@@ -99,10 +100,10 @@ class Follower(VpnPart):
         self._stop()
         self._tell(Refused(ErrorCode.RESOURCE_DELETED, f"{self._endpoint.name!r} was deleted"))
 
-    # --- the log comes ------------------------------------------------------------------------------------------------
+    # --- reading the log ----------------------------------------------------------------------------------------------
 
     async def _begin(self, revision: int) -> None:
-        # A piece that is being trimmed now was begun when nobody needed it here.
+        # A piece that is being trimmed now was begun when this queue did not need it.
         await self._trimmer.take_turn()
         self._trimmer.end_turn()
         endpoint, values = self._endpoint, self._values
@@ -120,7 +121,7 @@ class Follower(VpnPart):
         feed.run()
 
     async def _drop_others(self, revision: int) -> None:
-        """Have those be no values that are of none of the queue's topics any more."""
+        """Remove the values that match none of the queue's topics any more."""
         endpoint, position = self._endpoint, 0
         matches = endpoint.topics.matches
         try:
@@ -143,7 +144,7 @@ class Follower(VpnPart):
             self._feed = None
 
     def room(self) -> int:
-        """How much of the log it takes now."""
+        """How many messages of the log it takes now."""
         return MOST_GATHERED - self._values.waiting
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
@@ -158,15 +159,15 @@ class Follower(VpnPart):
             self._timer = self._loop.call_later(GATHER_SECONDS, self._write)
 
     def nothing_to_send(self) -> None:
-        """It has all there is."""
+        """It has read the whole log."""
         self._write()
         self._tell()
 
     def finish(self) -> None:
-        """It never is: it follows the log."""
+        """Nothing to do: the log has no end."""
 
     def refuse(self, refused: Refused) -> None:
-        """The log cannot be read from there; what is not in it any more was not needed."""
+        """The log cannot be read from that position; messages that have left it are not needed."""
         self._feed = None
         if refused.code is ErrorCode.INTERNAL:
             self._values.is_held_up = True
@@ -174,7 +175,7 @@ class Follower(VpnPart):
         else:
             self._loop.call_soon(self.look)
 
-    # --- the index follows --------------------------------------------------------------------------------------------
+    # --- writing the index --------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         if self._timer is not None:
@@ -211,7 +212,7 @@ class Follower(VpnPart):
 
 
 class LastValueQueues(VpnService):
-    """Those of one Message VPN."""
+    """The last-value queues of one Message VPN."""
 
     def __init__(self, state: VpnState, readers: Readers, trimmer: Trimmer) -> None:
         super().__init__(state)
@@ -220,7 +221,7 @@ class LastValueQueues(VpnService):
         self._followers: dict[Endpoint, Follower] = {}
 
     def start(self) -> None:
-        """Go on where the index stands."""
+        """Follow the log from the positions of the indexes."""
         self._every(LOOK_SECONDS, self.look)
 
     def close(self) -> None:
@@ -230,7 +231,7 @@ class LastValueQueues(VpnService):
             follower.close()
 
     def look(self) -> None:
-        """Follow the log for all that there are, and for none that is gone."""
+        """Follow the log for all present queues, and no longer for deleted ones."""
         valued = self._broker.trimming.valued
         for endpoint in [endpoint for endpoint in self._followers if endpoint not in valued]:
             self._followers.pop(endpoint).close()
@@ -249,10 +250,10 @@ class LastValueQueues(VpnService):
         Wait until the index has all that is committed now.
 
         Returns:
-            The id below which the values are what all messages make of them.
+            The id below which the values include every message.
 
         Raises:
-            Refused: As ``Follower.wait`` has it.
+            Refused: As ``Follower.wait``.
         """
         values, next_id = endpoint.values, self._broker.log.next_id
         assert values is not None
@@ -267,7 +268,7 @@ class LastValueQueues(VpnService):
         ones begin; None where these were the last.
 
         Raises:
-            Refused: As ``Follower.wait`` has it.
+            Refused: As ``Follower.wait``.
             store.errors.ReadFailed: The store cannot be read.
         """
         if endpoint.values is None:
@@ -287,7 +288,7 @@ class LastValueQueues(VpnService):
         The message that is a key's value; None where it has none.
 
         Raises:
-            Refused: As ``Follower.wait`` has it.
+            Refused: As ``Follower.wait``.
             store.errors.ReadFailed: The store cannot be read.
         """
         if endpoint.values is None:
@@ -297,11 +298,11 @@ class LastValueQueues(VpnService):
 
     async def delete(self, endpoint: Endpoint, key: str | int) -> None:
         """
-        A key has no value any more, until a message with it comes. The log keeps the message, and readers that are
-        there are told nothing. Returns when that is durable.
+        Delete the value of a key; the next message with the key is its value again. The log keeps the message, and
+        present readers are not told. Returns when that is durable.
 
         Args:
-            key: Or the message that is its value.
+            key: The key, or the id of the message that is its value.
 
         Raises:
             Refused: NOT_FOUND, the key has no value; INTERNAL, the store could not write.
@@ -320,7 +321,7 @@ class LastValueQueues(VpnService):
         await self._follower(endpoint).wait(lambda: values.is_idle)
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more, nor are they values."""
+        """The contents of these messages were erased: they are values no longer."""
         for endpoint in self._broker.trimming.valued:
             assert endpoint.values is not None
             endpoint.values.remove(markers)

@@ -1,13 +1,13 @@
 """
-Delivery locks: what a consumer has had for longer than it may without settling it is given to others.
+Delivery locks: messages that a consumer has had unsettled for longer than it may are given to others.
 
-Where an endpoint has ``lock_timeout_ms``, or a consumer asked for a timeout of its own, each delivery is locked
-from when it is handed out, or its consumer last said that it works on it (state ``received``, AMQP 1.0 section 3.4.1).
-Locks that end shortly after one another are looked at together.
+If an endpoint has ``lock_timeout_ms``, or a consumer asked for a timeout of its own, each delivery is locked. The lock
+lasts from the delivery, or from when its consumer last said that it works on it (state ``received``, AMQP 1.0 section
+3.4.1). Locks that end shortly after one another are looked at together.
 
-The consumer is told by the outcome ``released`` (section 2.6.12). Until it has confirmed that for each delivery it is
-given nothing more: it may be stuck. What it says of these deliveries afterwards has no other effect. Giving them back
-counts as no failed delivery (RabbitMQ 4.3, "Consumer Timeouts": they are returned, and their delivery-count stays).
+The consumer is told by the outcome ``released`` (section 2.6.12). It may be stuck, so it gets nothing more until it has
+confirmed that for each delivery. Its later outcomes for these deliveries have no other effect. The release counts as no
+failed delivery (RabbitMQ 4.3, "Consumer Timeouts": messages are returned, and their delivery-count stays).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class DeliveryLocks(VpnService):
         super().__init__(state)
         self._consumers = consumers
         self._watched: dict[Endpoint, None] = {}
-        """Endpoints on which something may be locked."""
+        """Endpoints that may have locked deliveries."""
         self._due_ms = NEVER_MS
         """When they are looked at, in ms since the epoch."""
 
     def locked(self, endpoint: Endpoint, until_ms: int) -> None:
-        """Something on an endpoint is locked, until a time in ms since the epoch or later."""
+        """An endpoint has a locked delivery, until a time in ms since the epoch or later."""
         self._watched[endpoint] = None
         if until_ms < self._due_ms:
             self._set_timer(until_ms)
@@ -67,7 +67,7 @@ class DeliveryLocks(VpnService):
             self._set_timer(due_ms)
 
     def _end_locks(self, endpoint: Endpoint, limit: int) -> int:
-        """Take back what consumers have had for too long; how many deliveries that were."""
+        """Take back the deliveries whose locks have ended; how many those were."""
         now_ms, count = self._now_ms(), 0
         for flow in (*endpoint.flows, *endpoint.suspended):
             ids = endpoint.overdue(flow, now_ms, limit - count)

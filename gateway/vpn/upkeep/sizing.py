@@ -1,10 +1,10 @@
 """
-How much there is: the depths of endpoints, saved once a second, and the growth of the log, measured once a minute.
+Sizes: the depths of endpoints, saved once a second, and the growth of the log, measured once a minute.
 
-Nothing is done for a message. The store learns an endpoint's depth with its cursor, as of some id, and a start counts
-what came after: at most what one count leaves out. The log's growth is for whoever plans its size, and for alarms by
-the time that is left; what came before the gateway's start is taken from the log itself, by the ids that it had given
-out at times of the past and what its messages take on average.
+No message causes work here. The store saves an endpoint's depth with its cursor, as of some id, and a start counts the
+messages after that id: at most those of one interval. The log's growth serves the planning of its size, and alarms by
+the time that is left. For the time before the gateway's start, it is estimated from the log itself: from the ids that
+the log had given out at past times, and from the average size of its messages.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from store.errors import ReadFailed
 from store.ports import DiskUse, Reader
 
 COUNT_SECONDS: Final = 1.0
-"""From one count to the next: what came within is counted by a start, some hundred thousand messages at most."""
+"""From one count to the next: a start counts the messages of this time, some hundred thousand at most."""
 
 SWEEP_COUNTS: Final = 10
-"""Counts from one sweep for routes that nobody needs to the next."""
+"""Counts from one sweep for unused routes to the next."""
 
 LEAST_MS: Final = 10 * sizing.MINUTE_MS
 """A rate that was measured over less is no reason for an alarm."""
@@ -32,8 +32,8 @@ LEAST_MS: Final = 10 * sizing.MINUTE_MS
 
 class Counting(VpnService):
     """
-    Has the store know how much lies on endpoints. Nothing is written of an endpoint when a message
-    is put on it: its cursor says how much that was at some id.
+    Saves the depths of endpoints. A message that is put on an endpoint causes no write for the endpoint: the endpoint's
+    cursor has its depth as of some id.
     """
 
     def __init__(self, state: VpnState) -> None:
@@ -52,19 +52,19 @@ class Counting(VpnService):
         self.start()
 
     def save(self) -> None:
-        """Count what there is; at the end it is the last thing that is written."""
+        """Save the depths; at a stop this is the last thing that is written."""
         self._committer.commit_when_convenient(*self._broker.counts.effects())
 
 
 class Sizing(VpnService):
-    """Measures how quickly the log grows and what the disk has left."""
+    """Measures how fast the log grows and how much room the disk has."""
 
     def __init__(self, state: VpnState, alarms: AlarmWatch) -> None:
         super().__init__(state)
         self._alarms = alarms
         self.growth = sizing.LogGrowth()
         self.disk: DiskUse | None = None
-        """As it was looked at last; None before that, and when it cannot be looked at."""
+        """The result of the last look; None before the first look, and after a failed one."""
         self._is_begun = False
 
     def start(self) -> None:
@@ -72,7 +72,7 @@ class Sizing(VpnService):
         self._every(self._runtime.tuning.sizing_seconds, partial(self._begin, self._look))
 
     async def look(self) -> None:
-        """Look now; whoever asks while that is done waits for the same look."""
+        """Look now; a call during a look waits for the same look."""
         await asyncio.shield(self._begin(self._look))
 
     def plan(self, keep_ms: int = 0) -> tuple[sizing.Rate | None, sizing.LogPlan]:
@@ -81,7 +81,7 @@ class Sizing(VpnService):
         return rate, sizing.plan(self._size(), rate, keep_ms, self._retention())
 
     def retention(self) -> list[tuple[sizing.TopicsSize, sizing.TopicsPlan]]:
-        """What each rule of retention holds and will hold, in their order; nothing while that is counted."""
+        """What each retention rule holds and will hold, in the order of the rules; empty while that is counted."""
         _, log = self.plan()
         return [(topics, sizing.plan_of_topics(topics, log.lasts_ms)) for topics in self._retention()]
 
@@ -139,7 +139,7 @@ class Sizing(VpnService):
 
 
 def _ids_since(reader: Reader, next_id: int, now_ms: int) -> list[tuple[int, int]]:
-    """(time in ms, ids given out since then) of the oldest message, and of the periods that are told since."""
+    """(time in ms, ids given out since then) for the oldest message's time and the beginning of each later period."""
     oldest_id = reader.first_since(0)
     oldest_ms = None if oldest_id is None else reader.time_of(oldest_id)
     if oldest_ms is None:

@@ -1,9 +1,9 @@
 """
-What a Message VPN remembers of the last hour, in memory, for people: rates, and how deep its endpoints were.
+What a Message VPN remembers of the last hour, in memory, for people: rates, and the depths of its endpoints.
 
-Nothing is done for a message: counters that only rise are read every five seconds (23 kB for each Message VPN), depths
-every minute, some endpoints a turn of the loop. What is kept of an endpoint is 240 bytes, with what holds them some
-450, and nothing of one that was empty all the while: 4.5 MB for 10,000 endpoints. A start begins anew.
+No message causes work here: counters that only rise are read every five seconds (23 kB for each Message VPN), and
+depths every minute, some endpoints in each turn of the loop. An endpoint takes 240 bytes, with overhead about 450, so
+10,000 endpoints take 4.5 MB; one that was always empty takes nothing. A start begins anew.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DEPTH_SLOTS: Final = 60
 """Intervals that are kept: an hour of minutes."""
 
 AT_ONCE: Final = 500
-"""Endpoints that are looked at in one turn of the loop: less than a millisecond."""
+"""Endpoints looked at in one turn of the loop: less than a millisecond."""
 
 MOST_COUNT: Final = (1 << 32) - 1
-"""Messages that are told; a deeper endpoint is as deep."""
+"""The largest depth that is recorded; a deeper endpoint counts as this."""
 
 
 class Sampler(Service, ABC):
@@ -55,7 +55,7 @@ class Sampler(Service, ABC):
 
     @abstractmethod
     def _take(self, ended: int) -> None:
-        """So many intervals have ended since the last time: more than one where the loop was kept."""
+        """``ended`` intervals have ended since the last call: more than one if the loop was blocked."""
 
     def _wait(self) -> None:
         self._after(max(self._due - self._clock.seconds(), 0.0), self._end)
@@ -83,7 +83,7 @@ class Rates(Sampler):
         self._slots = {name: array("Q") for name in counters}
 
     def counts(self, name: str) -> list[int]:
-        """How many in each interval, the oldest first: of as much of the last hour as is known."""
+        """How many in each known interval of the last hour, the oldest first."""
         return self._slots[name].tolist()
 
     def _take(self, ended: int) -> None:
@@ -91,7 +91,7 @@ class Rates(Sampler):
             now = count()
             since, self._before[name] = now - self._before[name], now
             slots = self._slots[name]
-            # Nobody knows when in them it was.
+            # How the count is spread over these intervals is not known.
             kept = min(ended, RATE_SLOTS)
             slots.extend([since // ended] * (kept - 1))
             slots.append(since - since // ended * (ended - 1))
@@ -108,15 +108,15 @@ class Depths(Sampler):
         super().__init__(runtime, runtime.tuning.depths_seconds)
         self._endpoints = endpoints
         self._kept: dict[str, array[int]] = {}
-        """A ring for each endpoint that is not empty, or was not."""
+        """A ring for each endpoint that has messages, or had some."""
         self._slot = -1
-        """The last that was taken; each is the next one's place in the ring."""
+        """The number of the last sample; each sample has the next place in the rings."""
         self._left: list[str] = []
-        """Of the endpoints to be looked at for it, in reverse."""
+        """The endpoints still to be looked at for this sample, in reverse."""
         self._turn: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Begin with what lies there now."""
+        """Begin with the present depths."""
         self._take(1)
         super().start()
 
@@ -127,7 +127,7 @@ class Depths(Sampler):
             self._turn.cancel()
 
     def counts(self, name: str) -> list[int]:
-        """How many messages lay there at the end of each interval, the oldest first; of as many as are known."""
+        """How many messages an endpoint had at the end of each known interval, the oldest first."""
         known = min(self._slot + 1, DEPTH_SLOTS)
         ring = self._kept.get(name)
         if ring is None:
@@ -138,7 +138,7 @@ class Depths(Sampler):
         for _ in range(min(ended, DEPTH_SLOTS)):
             self._slot += 1
             before, at = (self._slot - 1) % DEPTH_SLOTS, self._slot % DEPTH_SLOTS
-            # Until it is looked at, an endpoint is as deep as it was.
+            # Until an endpoint is looked at, its last depth counts.
             for ring in self._kept.values():
                 ring[at] = ring[before]
         self._left = list(self._endpoints)

@@ -1,13 +1,13 @@
 """
-Trims the log: near its quota, of what is too old, by the rules of retention, and when an administrator says so.
+Trims the log: near its quota, when messages are too old, by retention rules, and on an administrator's command.
 
-Piece by piece, each a commit of its own among those of publishers: trimming goes on at the pace of commits and never
-holds them up for long (Solace, "Message Replay", section "Trimming the Replay Log").
+It trims piece by piece, each piece in a commit of its own between those of publishers: trimming advances at the pace of
+commits and never delays them for long (Solace, "Message Replay", section "Trimming the Replay Log").
 
-Rules of retention (``TopicRetention``) take messages of some topics out of the middle of the log. Nothing is kept in
-memory of single messages: what each rule holds is counted once after a start, page by page, and what it is over is
-looked for from its oldest message on. Whoever is still to read what is about to leave is told first, so that nobody is
-short of it in silence.
+Retention rules (``TopicRetention``) remove messages of some topics from the middle of the log. Nothing is kept in
+memory about single messages: what each rule holds is counted once after a start, page by page, and its excess is
+searched for from its oldest message on. Readers, replays and jobs that are still to read a message are told before it
+leaves, so that no gap goes unnoticed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from store.errors import ReadFailed, WriteFailed
 from store.ports import LengthPage, Reader
 
 TRIM_AT: Final = 0.90
-"""Share of the quota past which trimming begins, as at Solace: what is left is room for the time it takes."""
+"""Share of the quota past which trimming begins, as at Solace: the rest is room for the time that it takes."""
 
 TRIM_TO: Final = 0.88
 """Share at which it ends: a little below, so that it is not begun again for every message."""
@@ -40,10 +40,10 @@ Leaving: TypeAlias = "Sequence[tuple[int, str]]"
 """(id, topic) of messages that are about to leave the log, ids rising."""
 
 TRIM_SHARE: Final = 0.02
-"""Of its quota a rule's topics have so much less when trimming ends, so that it is not begun again for each message."""
+"""Share of a rule's quota by which trimming goes below the quota, so that it is not begun again for each message."""
 
 AGAIN_SECONDS: Final = 1.0
-"""From what could not be done, as for a transaction that is under way, to the next try."""
+"""From a failed try, for example because a transaction is under way, to the next one."""
 
 
 class Trimmer(VpnPart):
@@ -59,10 +59,10 @@ class Trimmer(VpnPart):
         """Called whenever there is more room in the log."""
         self._is_making_room = False
         self._waits = False
-        """For transactions that are under way."""
+        """It waits for transactions that are under way."""
         self._waiting: list[asyncio.Future[None]] = []
         self._turns = UserTurns()
-        """Of what is on its way: a piece, or what others trim."""
+        """The one turn at trimming: a piece has it, or the trims of others."""
         self._log = state.runtime.log
 
     def make_room(self, size_bytes: int) -> None:
@@ -84,7 +84,7 @@ class Trimmer(VpnPart):
             self._told_of_room()
 
     def _may_trim(self) -> bool:
-        """Without looking closer, which every commit would wait for."""
+        """Whether there may be something to trim: a quick look, as every commit waits for it."""
         return (
             self._is_making_room
             or bool(self._waiting)
@@ -94,7 +94,7 @@ class Trimmer(VpnPart):
         )
 
     def _is_wanted(self) -> bool:
-        """Somebody waits for room that is not there."""
+        """Whether a publisher waits for room that is not there."""
         return bool(self._wanted_bytes) and self._broker.trimming.lacks_room(self._wanted_bytes)
 
     def run(self) -> None:
@@ -119,7 +119,7 @@ class Trimmer(VpnPart):
         if self._waits:
             return
         if effect is None:
-            # Done; or what follows is not archived yet, and it goes on when that is told.
+            # Done; or the next messages are not archived yet, and this goes on when an archiver reports them.
             self._is_making_room = False
             waiting, self._waiting = self._waiting, []
             for done in waiting:
@@ -151,7 +151,7 @@ class Trimmer(VpnPart):
         self._committer.commit([*broker.trimming.replay_positions(), effect], committed)
 
     async def take_turn(self) -> None:
-        """Wait until no piece is on its way; then none is begun here until ``end_turn``."""
+        """Wait until no piece is being committed; then none is begun here until ``end_turn``."""
         try:
             await self._turns.take(ADMINISTRATION)
         except asyncio.CancelledError:
@@ -159,7 +159,7 @@ class Trimmer(VpnPart):
             raise
 
     def end_turn(self) -> None:
-        """What had its turn is through: go on, there may be more room."""
+        """The turn is over: go on, as there may be more room."""
         self._turns.pass_on()
         self._told_of_room()
         self.run()
@@ -169,7 +169,7 @@ class Trimmer(VpnPart):
             tell()
 
     def trim_aged(self, before_id: int) -> None:
-        """Trim everything below an id that is older than the log keeps; what is not archived yet follows when it is."""
+        """Trim everything below an id, which is older than the log keeps; unarchived messages follow once archived."""
         self._aged_below = max(self._aged_below, before_id)
         self.run()
 
@@ -181,8 +181,8 @@ class Trimmer(VpnPart):
             The first id the log has then.
 
         Raises:
-            Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that; INTERNAL, the store could
-                not write.
+            Refused: PRECONDITION_FAILED, some of it is not archived, and the log keeps such messages; INTERNAL, the
+                store could not write.
         """
         self._broker.trimming.check(message_id)
         self._before_id = max(self._before_id, message_id)
@@ -201,7 +201,7 @@ async def aged_below(state: VpnState, hours: int) -> int:
 
 
 class Ageing(VpnService):
-    """Has the log trimmed of what is older than it may be, a little behind: it is looked at now and then."""
+    """Has the log trimmed of messages that are too old; it looks once a minute, so they go a little late."""
 
     def __init__(self, state: VpnState, trimmer: Trimmer) -> None:
         super().__init__(state)
@@ -212,7 +212,7 @@ class Ageing(VpnService):
         self._every(self._runtime.tuning.ageing_seconds, self.run)
 
     def run(self) -> None:
-        """Look now, unless that is being done."""
+        """Look now, unless a look is under way."""
         if self._broker.policy.max_age_hours and not self._is_closed:
             self._begin(self._trim)
 
@@ -227,10 +227,10 @@ class Ageing(VpnService):
 
 class TopicRetention(VpnService):
     """
-    Takes messages of some topics out of the log by the rules of retention, beside the quota and the age of all of it.
+    Removes messages of some topics from the log by retention rules, in addition to the quota and age of the whole log.
 
     Args:
-        leaving: Told of messages that are about to leave the log.
+        leaving: Called with messages that are about to leave the log.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class TopicRetention(VpnService):
         self._trimmer = trimmer
         self._leaving = leaving
         self._waits = False
-        """For transactions, or for an archiver: it is tried again a little later."""
+        """It waits for transactions or for an archiver, and tries again a little later."""
 
     def start(self) -> None:
         """Look now, and again and again."""
@@ -253,12 +253,12 @@ class TopicRetention(VpnService):
             self.run()
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more, and take less of the disk."""
+        """The contents of these messages were erased, so they take less of the disk."""
         self._retention.recount()
         self.run()
 
     def run(self) -> None:
-        """Look now, unless that is being done."""
+        """Look now, unless a look is under way."""
         if self._retention.rules and not self._is_closed:
             self._begin(self._work)
 
@@ -269,7 +269,7 @@ class TopicRetention(VpnService):
         if self._waits:
             self._loop.call_later(AGAIN_SECONDS, self.run)
         elif self._retention.is_over_quota:
-            # By what came when it was nearly through.
+            # Messages came near the end of the work.
             self.run()
 
     async def _work(self) -> None:
@@ -277,7 +277,7 @@ class TopicRetention(VpnService):
         try:
             version = -1
             while version != self._retention.version:
-                # What other rules say that came meanwhile is looked at from the beginning.
+                # If the rules changed meanwhile, begin again.
                 await self._count()
                 version = self._retention.version
                 for kept in list(self._retention.rules):
@@ -296,8 +296,8 @@ class TopicRetention(VpnService):
         version = -1
         while not retention.is_counted:
             if version != retention.version or trimming.below > retention.counted_below:
-                # What has lower ids than what is counted as it comes is in the store then, or came to nothing; and
-                # what trimming has ordered is done.
+                # From ``counts_from`` on, messages are counted as they come. After this commit, all lower ids are in
+                # the store or never will be, and all ordered trims are done.
                 version = retention.version
                 await self._committer.committed()
                 continue
@@ -306,13 +306,13 @@ class TopicRetention(VpnService):
             if version != retention.version or trimming.below > position:
                 continue
             retention.counted(found, page.position)
-            # Others come first: it rests for as long as that took.
+            # Other work comes first: pause for as long as the page took.
             await asyncio.sleep(self._runtime.clock.seconds() - began)
 
     # --- what is too much -----------------------------------------------------------------------------------------
 
     async def _trim(self, kept: KeptTopics, version: int) -> None:
-        """Take out of the log what a rule is over."""
+        """Remove from the log what exceeds a rule."""
         broker, rule = self._broker, kept.rule
         aged = await aged_below(self._state, rule.max_age_hours) if rule.max_age_hours else 0
         is_over = kept.excess_bytes > 0
@@ -322,7 +322,7 @@ class TopicRetention(VpnService):
             stop = possible if excess > 0 else min(aged, possible)
             position = max(kept.cleared_below, broker.log.first_id)
             if position >= stop:
-                # What is over the quota is on its way into the store, or is not archived.
+                # The excess is being committed, or is not archived.
                 self._waits = self._waits or excess > 0 or possible < aged
                 return
             page = await self._state.read(self._reader.lengths_page, position, stop, rule.topics)
@@ -346,7 +346,7 @@ class TopicRetention(VpnService):
                 return
 
     async def _take_out(self, kept: KeptTopics, chosen: Leaving, version: int) -> bool:
-        """Commit a piece; whether that could be done."""
+        """Remove a piece in one commit; whether that succeeded."""
         trimming = self._broker.trimming
         await self._trimmer.take_turn()
         try:
@@ -374,7 +374,7 @@ class TopicRetention(VpnService):
 
 
 def _counted(reader: Reader, position: int, end: int) -> tuple[LengthPage, list[tuple[str, int, int]]]:
-    """A page of the log, and (topic, messages, bytes of the disk) of what is on it."""
+    """A page of the log, and for each of its topics (topic, messages, bytes of the disk)."""
     page = reader.lengths_page(position, end, ())
     lengths: dict[str, list[int]] = {}
     for _, topic, length in page.found:
