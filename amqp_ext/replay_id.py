@@ -1,9 +1,9 @@
 """
 The text form of a message's place in a replay log: ``rmid1:ggggg-ggggggggggg-nnnnnnnn-nnnnnnnn``.
 
-The form is that of Solace's Replication Group Message ID, so that programs which keep one keep ours:
-``rmid1:`` and 5-11-8-8 hexadecimal digits. The first sixteen digits are the generation of the log, the last
-sixteen the integer that is the message's offset, sequence number and id.
+The form is that of Solace's Replication Group Message ID, so that programs that store Solace's ids can store ours:
+``rmid1:`` and 5-11-8-8 hexadecimal digits. The first sixteen digits are the generation of the log. The last
+sixteen are the integer that is the message's offset, sequence number and id.
 
 Invariant: ``parse_replay_id`` undoes ``format_replay_id``, and among ids of one generation the order of the texts
 is the order of the messages.
@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 MAX_FIELD: Final = (1 << 64) - 1
-"""Largest generation and largest number that the form can hold."""
+"""The largest generation, and the largest number, that the form can hold."""
 
 _FORM: Final = re.compile(
     r"rmid1:([0-9a-f]{5})-([0-9a-f]{11})-([0-9a-f]{8})-([0-9a-f]{8})", re.IGNORECASE | re.ASCII
@@ -28,7 +28,7 @@ class ReplayIdError(ValueError):
 
 
 class ReplayId(NamedTuple):
-    """Where a message lies: in which making of the log, and at what place in it."""
+    """The place of a message: the log's generation, and the message's number in the log."""
 
     generation: int
     number: int
@@ -63,7 +63,7 @@ def parse_replay_id(text: str) -> ReplayId:
     Read a replay id, in lower or upper case.
 
     Raises:
-        ReplayIdError: It is none.
+        ReplayIdError: The text is not a replay id.
     """
     found = _FORM.fullmatch(text)
     if found is None:

@@ -1,5 +1,5 @@
 """
-A replay start, as a client asks for it in any form, as one checked value: where a replay starts, where it ends, and
+A replay start, which clients ask for in several forms, as one checked value: where a replay starts, where it ends, and
 how it runs.
 
 =============================  ==========================================
@@ -8,18 +8,18 @@ address option, JMS selector   ``from_options``, ``parse_text``
 the vendors' filters           in the vendors' modules
 =============================  ==========================================
 
-Invariant: what is made by the readers of this package is complete and within bounds, or ``ReplayStartError`` was
-raised; nothing is guessed or left out. Whether the log has such a place, only the log can say. Nor is there a clock
-here: ``10m`` stays ten minutes, and a date may lie in the future. Dates are RFC 3339 date-times with a zone.
+Invariant: the readers of this package return a value that is complete and within bounds, or raise
+``ReplayStartError``; they guess nothing and leave nothing out. Only the log can say whether it has such a place. There
+is no clock here: ``10m`` stays ten minutes, and a date may be in the future. Dates are RFC 3339 date-times with a zone.
 
 Texts of a start: ``beginning``, ``live``, ``last``, ``last:100`` (the newest hundred), an RFC 3339 date with a zone,
 ``10m`` (ago; s m h D), ``rmid1:…`` (after that message), ``#123`` (offset, inclusive), ``point:<name>``,
 ``message-id:<id>``, ``match:<selector>``.
 
-The filter's value and the options of an address have modifiers beside the start: where the replay ends, what happens
-if the log does not reach that far, how fast. Texts of an end (``until``): ``now``, a date, ``#123``, ``rmid1:…``. A
-range may be given by its end alone: ``until`` without a start reads from the beginning. The other modifiers say
-nothing about a place, and without a start or ``until`` they are refused.
+The filter's value and the options of an address have modifiers in addition to the start: where the replay ends, what
+happens if the log does not reach that far back, how fast it runs. Texts of an end (``until``): ``now``, a date,
+``#123``, ``rmid1:…``. A range may be given by its end alone: ``until`` without a start reads from the beginning. The
+other modifiers name no place, and are refused without a start or ``until``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from amqp_ext.message.fields import text_of
 from amqp_ext.replay_id import MAX_FIELD, ReplayId, ReplayIdError, parse_replay_id
 
 SOME_DATE: Final = "2026-01-02T03:04:05Z"
-"""As it stands in error texts."""
+"""The example of a date in error texts."""
 
 DATE: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
@@ -56,7 +56,7 @@ def parse_date(text: str) -> int:
     the gateway drops them when it stamps a message, so that the message of that moment is not missed.
 
     Raises:
-        ReplayStartError: It is none, or has no zone.
+        ReplayStartError: The text is no date-time, or has no zone.
     """
     found = DATE.fullmatch(text)
     zone = found[8] if found else None
@@ -83,21 +83,21 @@ FILTER: Final = "rewind"
 OPTION: Final = "option"
 SELECTOR: Final = "selector"
 ANSWER: Final = "answer"
-"""Forms that a start is asked for in: our own filter, an address's option, a selector, and our answer to an earlier
-attach, come back; what that stands for gives way to any other start, see ``combine``. Vendors' forms have names of
-theirs."""
+"""The forms in which a start is asked for: our own filter, an address's option, a selector, and our answer to an
+earlier attach, which the client has sent back. A start in the last form gives way to any other (``combine``). Vendors'
+forms have names of their own."""
 
 
 class ReplayStartError(ValueError):
     """
-    A replay start that says nothing we know, or two things at once (``unknown-start``, subcode 139).
+    A replay start that we do not understand, or that asks for two starts (``unknown-start``, subcode 139).
 
     Its text is one sentence: what was sent, and what is allowed.
     """
 
 
 class StartKind(enum.Enum):
-    """What a replay start goes by."""
+    """The kinds of replay starts."""
 
     BEGINNING = "beginning"
     LIVE = "live"
@@ -114,7 +114,7 @@ class StartKind(enum.Enum):
 
 
 class UntilKind(enum.StrEnum):
-    """What the end of a bounded replay goes by."""
+    """The kinds of ends of a bounded replay."""
 
     NOW = "now"
     DATE = "date"
@@ -123,7 +123,7 @@ class UntilKind(enum.StrEnum):
 
 
 class Missing(enum.Enum):
-    """What happens when the log does not reach to the start: refuse, or take the nearest place it has."""
+    """What happens if the log does not have the start: refuse the replay, or take the nearest place the log has."""
 
     FAIL = "fail"
     CLAMP = "clamp"
@@ -135,7 +135,7 @@ class Until:
     The end of a bounded replay; the message it names is the last one.
 
     Attributes:
-        value: For DATE milliseconds since the epoch, for OFFSET the offset, for ID the id, for NOW none.
+        value: For DATE milliseconds since the epoch, for OFFSET the offset, for ID the id, for NOW None.
     """
 
     kind: UntilKind
@@ -152,14 +152,14 @@ class ReplayStart:
 
     Attributes:
         value: By kind: DATE milliseconds since the epoch; OFFSET the offset, inclusive; AFTER and AT a ``ReplayId``;
-            AGO milliseconds; NEWEST how many messages; POINT, MESSAGE_ID and MATCH the text; none for BEGINNING, LIVE
+            AGO milliseconds; NEWEST how many messages; POINT, MESSAGE_ID and MATCH the text; None for BEGINNING, LIVE
             and LAST.
-        generation: The one the log must have.
+        generation: The generation that the log must have; None for any.
         speed: A factor of the original pace.
-        rate: At most so many messages a second.
-        name: What the replay is called: on record, and on the messages that it delivers.
-        form: What it was asked for with, for error texts; one of ``FILTER``, ``OPTION``, ``SELECTOR`` and ``ANSWER``,
-            or a vendor's.
+        rate: The most messages a second.
+        name: The replay's name: on record, and on the messages that it delivers.
+        form: The form in which it was asked for, for error texts: ``FILTER``, ``OPTION``, ``SELECTOR``, ``ANSWER``, or
+            a vendor's.
     """
 
     kind: StartKind
@@ -173,7 +173,7 @@ class ReplayStart:
     form: str = field(default=OPTION, compare=False)
 
     def __str__(self) -> str:
-        """A line for logs and error texts, in the words of its text where there are any."""
+        """One line for logs and error texts, as the text of the start where it has one."""
         words = [_shown(self.kind, self.value)]
         if self.until is not None:
             words.append(f"until {self.until}")
@@ -189,10 +189,10 @@ def combine(one: ReplayStart | None, other: ReplayStart | None) -> ReplayStart |
     """
     The start that two places of one attach ask for.
 
-    An answer that came back beside the start which it answers says nothing new.
+    An answer of ours that the client sends back together with the start that it answers says nothing new.
 
     Raises:
-        ReplayStartError: They ask for two.
+        ReplayStartError: They ask for two different starts.
     """
     if one is None or (other is not None and one.form == ANSWER):
         return other
@@ -224,13 +224,13 @@ def _shown(kind: StartKind | UntilKind, value: int | ReplayId | str | None) -> s
 
 
 MAX_OFFSET: Final = (1 << 63) - 1
-"""Largest offset: what a signed 64-bit integer of the store and of AMQP's ``long`` holds."""
+"""The largest offset: the largest signed 64-bit integer, as the store and AMQP's ``long`` have it."""
 
 MAX_DATE_MS: Final = 253_402_300_799_999
 """Latest date in milliseconds: the end of the year 9999, the last that RFC 3339 can write."""
 
 MAX_NEWEST: Final = 1_000_000
-"""Most messages that are counted back from the newest one: a second or so of a reader's time, in pages."""
+"""The most messages that are counted back from the newest one: counting takes a reader about a second, in pages."""
 
 
 def is_text(value: Any) -> bool:
@@ -248,7 +248,7 @@ def check_offset(value: int) -> int:
     An offset in the log, as a plain number.
 
     Raises:
-        ReplayStartError: It is out of range; so with the others.
+        ReplayStartError: It is out of range; the other checks raise the same.
     """
     if not 0 <= value <= MAX_OFFSET:
         raise ReplayStartError(f"An offset is a number from 0 to {MAX_OFFSET}, not {value}.")
@@ -282,7 +282,7 @@ def check_newest(value: int) -> int:
 
 
 def check_name(key: str, value: str) -> str:
-    """The text behind ``point:``, ``message-id:`` or ``match:``: it is not empty."""
+    """The text after ``point:``, ``message-id:`` or ``match:``, which may not be empty."""
     if not value.strip():
         raise ReplayStartError(f"{key!r} needs a text behind it, and there is none.")
     return str(value)
@@ -327,10 +327,10 @@ def parse_text(text: str, form: str = OPTION) -> ReplayStart:
     Read the text of a start.
 
     Args:
-        form: Where it stood, for the sentence that refuses two starts in one attach.
+        form: The form of the start, for the sentence that refuses two starts in one attach.
 
     Raises:
-        ReplayStartError: It is none.
+        ReplayStartError: The text is not a start.
     """
     if (word := text.lower()) in WORDS:
         return ReplayStart(WORDS[word], form=form)
@@ -359,12 +359,11 @@ def from_rewind_filter(value: Any) -> ReplayStart:
     """
     Read the value of the filter ``rewind:replay-start``.
 
-    A map has symbols (or strings) as keys: one start of ``from`` ``last`` ``date`` ``offset`` ``after`` ``at``
-    ``ago`` ``point`` ``message-id`` ``match``, and modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``
-    ``name``;
-    null is as good as absent. A message-id is of its own type, or a text. Short forms: a string or symbol is the text
-    of a start, a timestamp a date, an integer of any type an offset. What the gateway answered to an attach is read,
-    too: see ``is_answer``.
+    A map has symbols (or strings) as keys: one start of ``from`` ``last`` ``date`` ``offset`` ``after`` ``at`` ``ago``
+    ``point`` ``message-id`` ``match``, and the modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``
+    ``name``. A null value counts as absent. A message-id has its own AMQP type, or is a text. Short forms: a string or
+    symbol is the text of a start, a timestamp a date, an integer of any type an offset. The gateway's answer to an
+    earlier attach is read, too: see ``is_answer``.
 
     Raises:
         ReplayStartError: It is no start, or more than one.
@@ -389,8 +388,8 @@ def is_answer(value: Any) -> bool:
     """
     Whether the value of a filter ``rewind:replay-start`` is a start as the gateway resolved it.
 
-    It stands in the source that answers an attach. A client that attaches a link again asks for the source as it is
-    in place, and so sends it back (AMQP 1.0 sections 2.6.3 and 3.5.3).
+    The source that answers an attach has it. A client that attaches a link again may ask for the source that is in
+    place, and so sends it back (AMQP 1.0 sections 2.6.3 and 3.5.3).
     """
     return isinstance(value, Mapping) and value.keys() >= {"id", "offset", "generation"}
 
@@ -420,7 +419,7 @@ def _from_map(entries: Mapping[Any, Any]) -> ReplayStart:
 
 
 def _from_answer(entries: Mapping[Any, Any]) -> ReplayStart:
-    """An answer stands for what it says is in place: live, or the offset of the first message and the bound."""
+    """The start that an answer says is in place: live, or the offset of the first message, and the end."""
     if entries.get("from") is not None:
         kind, _ = _from_word(entries["from"])
         return ReplayStart(kind, form=ANSWER)
@@ -450,7 +449,7 @@ def _from_date(value: Any) -> tuple[StartKind, int]:
 
 
 def _from_message_id(value: Any) -> tuple[StartKind, str]:
-    # As a client has it in its hands: of a message's own type, not as somebody would type it.
+    # The id as a client has it, in its own AMQP type, not the text that a person would type.
     if isinstance(value, UUID | bytes) or (is_integer(value) and value >= 0):
         return StartKind.MESSAGE_ID, text_of(value)
     if not is_text(value):
@@ -492,15 +491,15 @@ _UNTIL_TEXTS: Final = f"until is now, a date such as {SOME_DATE}, an offset (#12
 
 def with_modifiers(start: ReplayStart | None, modifiers: Mapping[str, Any], form: str) -> ReplayStart:
     """
-    A start with what was said beside it.
+    A start with its modifiers.
 
     Args:
-        start: None where none was given: then ``until`` implies the beginning.
-        modifiers: Values as they came, by their names in ``MODIFIERS``.
-        form: Of the start that is implied.
+        start: None if none was given: then ``until`` implies the beginning.
+        modifiers: Values as received, by their names in ``MODIFIERS``.
+        form: The form of an implied start.
 
     Raises:
-        ReplayStartError: A value is none; or nothing says where to start.
+        ReplayStartError: A value is invalid, or nothing says where to start.
     """
     if start is None:
         if "until" not in modifiers:
@@ -567,10 +566,10 @@ MODIFIERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "rate": _positive("rate", "messages a second"),
     "name": _read_name,
 }
-"""What may be said beside a start, with its readers."""
+"""The modifiers of a start, with their readers."""
 
 _OPTIONS: Final = {"name": "replay-name"}
-"""Options by the modifiers they stand for, where they are called otherwise."""
+"""Modifiers whose address option has another name, with that name."""
 
 _DECIMAL: Final = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?")
 
@@ -583,7 +582,7 @@ def from_options(options: Mapping[str, str]) -> ReplayStart | None:
     others are left to their readers.
 
     Raises:
-        ReplayStartError: One has a bad value, or there is no start for them.
+        ReplayStartError: An option has an invalid value, or there are only modifiers that imply no start.
     """
     modifiers = {
         name: options[option] for name in MODIFIERS if (option := _OPTIONS.get(name, name)) in options

@@ -1,11 +1,11 @@
 """
 Request nodes: addresses that take requests and give answers, where other addresses name queues and topics.
 
-A node reads a request off a message into a command, a plain value that whoever serves the node carries out, and writes
-the answer as a message. Which nodes there are is the vendors' business.
+A node reads a request message into a command, a plain value that the gateway carries out, and writes the answer as a
+message. The vendors' modules define the nodes.
 
-Invariant: nothing here knows what a command does. Requests and answers are whole AMQP messages, as bytes; they are
-never stored, and so are the only messages that are decoded and made anew.
+Invariant: nothing here knows what a command does. Requests and answers are whole AMQP messages, as bytes. They are
+never stored: they are the only messages that are decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Request:
     """One request: what is asked, and what its answer needs."""
 
     command: Any
-    """Of the vendor's; whoever serves the node knows what it means."""
+    """A value of the vendor's module; the part of the gateway that serves the node knows what it means."""
     id: MessageId | None
     """The message-id, which the answer's correlation-id repeats."""
     reply_to: str | None
-    """Where the answer is to go, as the message says it."""
+    """The address for the answer: the message's reply-to, or the node's default."""
 
 
 class RequestError(ValueError):
     """
-    A message that is a request and no good one. Its text is a sentence for the one who wrote it.
+    A message that is not a valid request of the node. Its text is a sentence for the requester.
 
     Attributes:
-        request: What of it could be read, so that it can be answered; its command means nothing.
-        condition: An AMQP error condition, as if a link were refused for it.
+        request: What could be read of the request, so that it can be answered; its command has no meaning.
+        condition: The AMQP error condition with which a link would be refused.
     """
 
     def __init__(self, request: Request, condition: str, text: str) -> None:
@@ -55,7 +55,7 @@ class RequestError(ValueError):
 
 
 class BadRequest(ValueError):
-    """A request that is none, or cannot be honoured: its text is a sentence, ``condition`` AMQP's for it."""
+    """An invalid request, or one that cannot be honoured: its text is a sentence, ``condition`` AMQP's condition."""
 
     def __init__(self, text: str, condition: str = INVALID) -> None:
         super().__init__(text)
@@ -66,15 +66,15 @@ class RequestNode(ABC):
     """How requests to one node are read, and answers written."""
 
     address: str | None = None
-    """Where answers go to requests that do not say it."""
+    """The address for answers to requests without a reply-to; None if the node has no such address."""
 
     def read(self, content: bytes) -> Request:
         """
         Read one message.
 
         Raises:
-            CodecError: It is no AMQP message.
-            RequestError: It is, and no request of this node's.
+            CodecError: The content is not an AMQP message.
+            RequestError: The message is not a valid request of this node.
         """
         sections.validate(content)
         properties = sections.properties(content)
@@ -87,15 +87,15 @@ class RequestNode(ABC):
     @abstractmethod
     def command(self, properties: sections.Properties, content: bytes) -> Any:
         """
-        What a message asks for.
+        The command that a message asks for.
 
         Raises:
-            BadRequest: Nothing that there is here.
+            BadRequest: The node has no such command, or the request is invalid.
         """
 
     @abstractmethod
     def answer(self, request: Request, result: Any) -> bytes:
-        """The message that says what came of a request; ``result`` is what its command's kind results in."""
+        """The message with the result of a request; the class of its command says what ``result`` is."""
 
     @abstractmethod
     def refuse(self, request: Request, condition: str, text: str) -> bytes:
@@ -107,10 +107,10 @@ class RequestNode(ABC):
 
 def value_of(content: bytes) -> Any:
     """
-    The body of a request: the value of an amqp-value, the bytes of a data section; None where there is none.
+    The body of a request: the value of an amqp-value, or the bytes of the data sections; None without a body.
 
     Raises:
-        CodecError: It is malformed, or a sequence.
+        CodecError: The body is malformed, or a sequence.
     """
     body = sections.body(content)
     if body.kind == "data":
@@ -132,8 +132,8 @@ def message(
     An answer, encoded: properties, application properties and an amqp-value (AMQP 1.0 section 3.2).
 
     Args:
-        correlation_id: Of the very type the request's message-id had.
-        value: With the codec's own types where a plain Python value would mean another.
+        correlation_id: The request's message-id, in the same AMQP type.
+        value: With the codec's own types where a plain Python value would be encoded as another AMQP type.
     """
     fields = [None, None, to, subject, None, correlation_id]
     found = codec.encode(Described(ULong(sections.PROPERTIES), fields))

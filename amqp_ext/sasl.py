@@ -10,17 +10,17 @@ The server's side of the handshake up to the plain AMQP header, without I/O (AMQ
                                 <-        sasl-challenge          } as often as
     sasl-response               ->                                } the mechanism asks
                                 <-        sasl-outcome
-    AMQP 0 1 0 0                ->        DONE: this header and all behind it is ``leftover``, for the engine
+    AMQP 0 1 0 0                ->        DONE: this header and all after it is ``leftover``, for the engine
 
 Invariants. Bytes in, bytes out: ``receive`` never raises for what a peer sent, and takes it in any pieces.
-Memory is bounded by the largest frame. A state, once DONE or FAILED, never changes. A user we do not know
-takes the same steps as one we do, up to the outcome.
+Memory is bounded by the largest frame. A state, once DONE or FAILED, never changes. The handshake of an unknown user
+takes the same steps as that of a known one, up to the outcome.
 
 Passwords at rest: one salted hash that serves SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (RFC 5802, RFC 7677).
 
-What is kept is what SCRAM keeps: not the password, and nothing to log in with, but the keys to check a login.
-Invariant: no error and no repr here shows a password, a key, or the text somebody gave for a hash (which may
-be a password that was put there in clear).
+We keep what SCRAM keeps: the keys to check a login, but not the password, nor anything else to log in with.
+Invariant: no error and no repr here shows a password, a key, or a text that was configured as a hash (which may
+be a password in the clear).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from amqp_ext.vendor_forms import ANONYMOUS_MECHANISMS
 ITERATIONS = 100_000
 """PBKDF2 rounds for a new hash. RFC 7677 asks for 4,096 at least; OWASP (2023) for 600,000 with SHA-256, so
 that a stolen file resists guessing. But the rounds are done once a connection, by the client for SCRAM and by
-the gateway for PLAIN: 100,000 are 0.03 s of a core; with 600,000, a thousand clients that come back at once
+the gateway for PLAIN: 100,000 are 0.03 s of a core; with 600,000, a thousand clients that reconnect together
 would be three minutes of work. A long random password, as programs should have, is safe with either."""
 
 SALT_BYTES = 16
@@ -63,7 +63,7 @@ class Keys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredPassword:
-    """What is known of a password: the salt and the rounds it was hashed with, and the keys that gave."""
+    """What is kept of a password: the salt and the rounds of its hash, and the resulting keys."""
 
     iterations: int
     salt: bytes = field(repr=False)
@@ -71,7 +71,7 @@ class StoredPassword:
     sha512: Keys = field(repr=False)
 
     def verify(self, password: str) -> bool:
-        """Whether ``password`` is the one. Slow on purpose (``ITERATIONS``), and compares in constant time."""
+        """Whether ``password`` is right. Slow on purpose (``ITERATIONS``), and compares in constant time."""
         try:
             prepared = normalise(password)
         except ValueError:
@@ -97,8 +97,8 @@ def hash_password(password: str, *, salt: bytes, iterations: int = ITERATIONS) -
     The text to keep instead of ``password``; ``salt`` is fresh random bytes, ``SALT_BYTES`` of them.
 
     Raises:
-        ValueError: The password is empty or has characters SASLprep forbids (RFC 4013), or the salt or the
-            number of iterations is too small or the latter too large.
+        ValueError: The password is empty or has characters that SASLprep forbids (RFC 4013); or the salt is too short;
+            or the number of iterations is too small or too large.
     """
     prepared = normalise(password)
     if not prepared:
@@ -135,10 +135,10 @@ def parse(text: str) -> StoredPassword:
 
 def decoy(user: str, key: bytes, iterations: int = ITERATIONS) -> StoredPassword:
     """
-    A password nobody has, for a user there is not.
+    A password that nobody has, for a user that does not exist.
 
-    The same for the same user, so that asking twice tells nothing; and without ``key``, which is to be kept
-    secret, its salt looks as random as a real one.
+    It is always the same for the same user, so that asking twice reveals nothing. Without ``key``, which is to be kept
+    secret, its salt cannot be told from a random one.
     """
 
     def bytes_for(part: str, length: int) -> bytes:
@@ -157,9 +157,9 @@ def normalise(text: str) -> str:
     A user name or password as SASL compares it: after SASLprep (RFC 4013).
 
     Raises:
-        ValueError: It has a control character, an unassigned code point, or another that SASLprep forbids.
+        ValueError: The text has a control character, an unassigned code point, or another that SASLprep forbids.
     """
-    # Here, as in ``amqp_ext.sasl``: a gateway without passwords needs neither it nor its certificates' ASN.1.
+    # Imported here: a gateway without passwords needs neither scramp nor the ASN.1 library that scramp imports.
     from scramp.utils import ScramException, saslprep  # type: ignore[import-untyped] # noqa: PLC0415
 
     try:
@@ -191,7 +191,7 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 _ANONYMOUS = frozenset({"ANONYMOUS", *ANONYMOUS_MECHANISMS})
 
 TOKEN_MECHANISMS = ("OAUTHBEARER", "XOAUTH2")
-"""Those by which a peer shows a token of an identity provider: that of RFC 7628, and Google's from before it."""
+"""The mechanisms by which a peer shows a token of an identity provider: RFC 7628's, and Google's older one."""
 
 MECHANISMS = (
     "ANONYMOUS",
@@ -202,19 +202,19 @@ MECHANISMS = (
     *TOKEN_MECHANISMS,
     *ANONYMOUS_MECHANISMS,
 )
-"""What can be offered: with ANONYMOUS the names that vendors have for it, where a token says later who the peer is."""
+"""All mechanisms that can be offered. The last are vendors' names for ANONYMOUS: a token identifies the peer later."""
 
 MAX_FRAME_BYTES = 4_096
 """The largest frame to accept. Section 5.3.1 lets a peer send 512; clients have sent more."""
 
 MAX_TOKEN_FRAME_BYTES = 20_480
-"""The same where tokens are shown: one of 16,384 characters fits, with what stands around it."""
+"""The same where tokens are accepted: a token of 16,384 characters fits, with the text around it."""
 
 _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
-"""A signed token, as no password looks: it begins with ``{"`` in base 64, and has three parts."""
+"""A signed token: three parts, the first of which begins with ``{"`` in base64. No password looks like that."""
 
 _GS2_HEADER = re.compile(r"[yn],(?:a=([^,]*))?,")
-"""RFC 5801 section 4, without channel binding, which nobody has for a token."""
+"""RFC 5801 section 4, without channel binding, which no client uses with a token."""
 
 MAX_PIPELINED_BYTES = 65_536
 """What a peer may send ahead while its password is being checked. Clients wait, or send their open frame."""
@@ -236,8 +236,8 @@ _SYMBOLIC = {"amqp:sasl-init:list": _INIT, "amqp:sasl-response:list": _RESPONSE}
 
 _OK = 0
 _AUTH = 1  # the credentials
-_SYS = 2  # our own trouble
-_SYS_TEMP = 4  # our own trouble, which passes
+_SYS = 2  # an error of ours
+_SYS_TEMP = 4  # an error of ours that passes
 
 
 class SaslState(enum.Enum):
@@ -248,15 +248,15 @@ class SaslState(enum.Enum):
 
     VERIFYING = enum.auto()
     """
-    ``SaslServer.verification`` must be run, and its answer given to ``SaslServer.resolve``; or, where there is a
-    ``SaslServer.token``, whose that is has to be found out and told by ``SaslServer.identify`` or ``refuse_token``.
+    The caller must run ``SaslServer.verification`` and give its answer to ``SaslServer.resolve``. Or, if there is a
+    ``SaslServer.token``, the caller must find out whose it is, and call ``SaslServer.identify`` or ``refuse_token``.
     """
 
     DONE = enum.auto()
     """The peer has an identity; the engine goes on with ``SaslServer.leftover``."""
 
     FAILED = enum.auto()
-    """Write what there is to write, then close."""
+    """The handshake has failed: write the rest of the output, then close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class Identity:
 
 
 class _Refused(Exception):
-    """The handshake ends here. ``outcome`` is the code to say so with, if it is time for one."""
+    """The handshake fails here. ``outcome`` is the code of the sasl-outcome, if one may be sent now."""
 
     def __init__(self, reason: str, outcome: int | None = None) -> None:
         super().__init__(reason)
@@ -282,13 +282,13 @@ class _Refused(Exception):
 
 
 class VerifiedPasswords(Protocol):
-    """Passwords that were right before; asked and told on any thread."""
+    """Passwords that were right before. Its methods are called on any thread."""
 
     def has(self, name: str, password: str) -> bool:
         """Whether this was the user's password."""
 
     def add(self, name: str, password: str) -> None:
-        """It is the user's password."""
+        """Remember that this is the user's password."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -303,11 +303,11 @@ class SaslServer:
         external_user: Who the peer's TLS certificate says it is; None without one.
         sasl_required: Whether to turn away a peer that starts with the plain AMQP header.
         nonce: A fresh unpredictable text of printable ASCII without commas, for SCRAM.
-        passwords_are_tokens: Whether a password by PLAIN that looks like a token, of a user who has no password, is
-            one. The name beside it is not looked at then: clients that show tokens so put any there, or none.
-        decoy_key: A secret from which the salts of unknown users are made. Give every server the same one: a user
-            whose salt changes is one we do not know.
-        decoy_iterations: What unknown users' passwords cost to check: as much as those of users there are.
+        passwords_are_tokens: Whether a PLAIN password that looks like a token is one, if the user has no password. The
+            user name is then ignored: clients that show tokens in this way give any name, or none.
+        decoy_key: A secret from which the salts of unknown users are made. Give every server the same one: a salt that
+            changes would reveal that the user is unknown.
+        decoy_iterations: The iterations for passwords of unknown users: as many as those of known users have.
 
     Raises:
         ValueError: No mechanisms, or one that is not of ``MECHANISMS``.
@@ -327,8 +327,8 @@ class SaslServer:
         named = list(self.mechanisms)
         if not named or not set(named).issubset(MECHANISMS):
             raise ValueError(f"mechanisms must be some of {', '.join(MECHANISMS)}, not {named}")
-        # sasl-mechanisms may not be empty: a peer that could only be known by a certificate it lacks is
-        # offered EXTERNAL all the same, and then refused.
+        # sasl-mechanisms may not be empty: where only EXTERNAL is allowed, a peer without a certificate is
+        # offered it all the same, and then refused.
         self._offered = [name for name in named if name != "EXTERNAL" or self.external_user] or ["EXTERNAL"]
 
         takes_tokens = self.passwords_are_tokens or not set(named).isdisjoint(TOKEN_MECHANISMS)
@@ -338,7 +338,7 @@ class SaslServer:
         self.leftover = b""
         self.verification: Callable[[], bool] | None = None
         self.token: str | None = None
-        """What the peer has shown, while it is to be checked."""
+        """The token that the peer has shown, while it waits to be checked."""
         self.failure: str | None = None
 
         self._input = bytearray()
@@ -356,7 +356,7 @@ class SaslServer:
             self._advance()
 
     def close(self) -> None:
-        """The peer has left: whatever it had begun has failed."""
+        """The peer has left: a handshake that is not done has failed."""
         if self.state not in (SaslState.DONE, SaslState.FAILED):
             self.failure = "the peer has left"
             self._end(SaslState.FAILED)
@@ -368,7 +368,7 @@ class SaslServer:
         return output
 
     def resolve(self, ok: bool) -> None:
-        """Give the answer of ``verification`` and go on; ignored where none is wanted any more."""
+        """Give the answer of ``verification`` and go on; ignored if the handshake no longer waits for it."""
         if self.state is not SaslState.VERIFYING:
             return
         self.state = SaslState.NEGOTIATING
@@ -381,7 +381,7 @@ class SaslServer:
             self._fail(_Refused(f"wrong password or unknown user {self._candidate.user!r:.80}", _AUTH))
 
     def identify(self, user: str) -> None:
-        """The token is this user's; ignored where none is to be checked any more."""
+        """The token is this user's; ignored if no token waits to be checked any more."""
         candidate = self._checked()
         if candidate is None:
             return
@@ -393,7 +393,7 @@ class SaslServer:
         self._advance()
 
     def refuse_token(self, reason: str) -> None:
-        """The token is not good; ignored where none is to be checked any more."""
+        """The token is invalid; ignored if no token waits to be checked any more."""
         candidate = self._checked()
         if candidate is None:
             return
@@ -404,13 +404,13 @@ class SaslServer:
         def fail(response: bytes) -> None:
             raise _Refused(reason, _AUTH)
 
-        # RFC 7628, section 3.2.2: a challenge says why, the peer answers with nothing, and then comes the outcome.
+        # RFC 7628, section 3.2.2: a challenge says why, the peer sends an empty response, and the outcome follows.
         self._answer = fail
         self._send(_CHALLENGE, b'{"status":"invalid_token"}')
         self._advance()
 
     def _checked(self) -> Identity | None:
-        """Who has shown the token of which it is known now whose it is; None where none is to be checked any more."""
+        """End the check of a token. Returns the identity that it was shown for; None if no token waits for a check."""
         if self.state is not SaslState.VERIFYING or self.token is None:
             return None
         self.state, self.token = SaslState.NEGOTIATING, None
@@ -418,8 +418,8 @@ class SaslServer:
 
     def put_off(self, reason: str) -> None:
         """
-        There is no time for ``verification`` now, or the peer took too long: it is told to try again later, where its
-        sign-in has begun and has no outcome yet.
+        Fail because there is no time for ``verification`` now, or because the peer took too long. A peer whose sign-in
+        has begun and has no outcome yet is told to try again later.
         """
         if self.state in (SaslState.VERIFYING, SaslState.NEGOTIATING):
             awaits_outcome = self.state is SaslState.VERIFYING or self._step in (
@@ -482,7 +482,7 @@ class SaslServer:
         return True
 
     def _expect(self, answer: Callable[[bytes], None], initial: bytes | None) -> None:
-        """``answer`` deals with what the client says first, which it may have left out of its sasl-init."""
+        """Let ``answer`` handle the client's first message, which the client may have left out of its sasl-init."""
         self._answer = answer
         if initial is None:
             self._send(_CHALLENGE, b"")  # RFC 4422, section 5: an empty challenge asks for it
@@ -542,7 +542,7 @@ class SaslServer:
             return
 
         def verify() -> bool:
-            # Another of the user's connections may have shown it while this one waited for its turn.
+            # Another connection of the user may have had it verified while this one waited.
             if verified is not None and verified.has(user, password):
                 return True
             is_right = stored.verify(password)
@@ -578,7 +578,7 @@ class SaslServer:
         self._have_checked(token.strip(), Identity(name, mechanism))
 
     def _have_checked(self, token: str, candidate: Identity) -> None:
-        """A token is to be checked of a peer that wants to act as this user; as the token's, where it names none."""
+        """Let the caller check a token. The peer wants to act as ``candidate``: without a name, as the token's user."""
         self._candidate = candidate
         self.token = token
         self.state = SaslState.VERIFYING
@@ -678,7 +678,7 @@ class SaslServer:
         self._end(SaslState.FAILED)
 
     def _end(self, state: SaslState) -> None:
-        """No step follows. What would take one is forgotten, as it knows this server: neither would be freed."""
+        """No step follows. Drop what would take one: it refers to this server, and the cycle would keep both alive."""
         self.state = state
         self._step = lambda: False
         self._answer = self.verification = self.token = None

@@ -1,6 +1,6 @@
 """
-Fields of sources and targets that say what becomes of things: the lifetime policy of a dynamic node (AMQP 1.0 sections
-3.5.10 to 3.5.13), and the outcomes that a source offers (section 3.4).
+Fields of sources and targets: the lifetime policy of a dynamic node (AMQP 1.0 sections 3.5.10 to 3.5.13), and the
+outcomes that a source offers (section 3.4).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ LIFETIME_POLICY: Final = "lifetime-policy"
 
 
 class LifetimeError(ValueError):
-    """A lifetime policy that is none; the text says what would be one."""
+    """An invalid lifetime policy; the text says which ones are valid."""
 
 
 class Lifetime(enum.Enum):
-    """Value: descriptor code and name, and what outlives the link that made the node: its other links, its messages."""
+    """The value of a policy: its descriptor's code and name; whether other links, and messages, keep the node alive."""
 
     DELETE_ON_CLOSE = (0x2B, "amqp:delete-on-close:list", False, False)
-    """With the link that made the node."""
+    """The node ends with the link that created it."""
     DELETE_ON_NO_LINKS = (0x2C, "amqp:delete-on-no-links:list", True, False)
-    """When no link has the node as its source or target."""
+    """The node ends when no link has it as its source or target."""
     DELETE_ON_NO_MESSAGES = (0x2D, "amqp:delete-on-no-messages:list", False, True)
-    """When the link that made the node is gone, and no message is left."""
+    """The node ends when the link that created it is detached, and the node holds no message."""
     DELETE_ON_NO_LINKS_OR_MESSAGES = (0x2E, "amqp:delete-on-no-links-or-messages:list", True, True)
-    """When no link has the node as its source or target, and no message is left."""
+    """The node ends when no link has it as its source or target, and it holds no message."""
 
     def __init__(self, code: int, symbol: str, by_links: bool, by_messages: bool) -> None:
         self.code = code
@@ -42,9 +42,9 @@ class Lifetime(enum.Enum):
         Whether a node's life has ended.
 
         Args:
-            has_maker: The link that made it is there.
-            has_links: Some link is, that one or another.
-            has_messages: Messages lie on it.
+            has_maker: The link that created the node is attached.
+            has_links: A link to the node is attached, the creating one or another.
+            has_messages: The node holds messages.
         """
         is_linked = has_links if self._by_links else has_maker
         return not is_linked and not (self._by_messages and has_messages)
@@ -57,10 +57,10 @@ _BY_DESCRIPTOR: Final[dict[int | str, Lifetime]] = {
 
 def read_lifetime(properties: Any) -> Lifetime:
     """
-    The policy that decoded dynamic-node-properties name; delete-on-close where there is none.
+    The policy that decoded dynamic-node-properties name; delete-on-close if they name none.
 
     Raises:
-        LifetimeError: They are no map, or what stands there is no policy.
+        LifetimeError: The properties are not a map, or their lifetime-policy is unknown.
     """
     if properties is None:
         return Lifetime.DELETE_ON_CLOSE
@@ -85,22 +85,22 @@ RELEASED: Final = Symbol("amqp:released:list")
 MODIFIED: Final = Symbol("amqp:modified:list")
 
 ALL: Final = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
-"""Those that there are for messages, in the order in which they are listed."""
+"""Every outcome that a message can have, in the order in which we list them."""
 
 
 class OutcomesError(ValueError):
-    """A list of outcomes that is none; the text is a sentence for its sender."""
+    """An invalid list of outcomes; the text is a sentence for its sender."""
 
 
 def read_outcomes(value: Any) -> frozenset[str]:
     """
-    The outcomes that a source lists; all, where it lists none: nobody who says nothing is told less for that.
+    The outcomes that a source lists. A source that lists none gets all of them.
 
     Args:
         value: The decoded field: a symbol, or several.
 
     Raises:
-        OutcomesError: It is neither, or lists no outcome of messages at all.
+        OutcomesError: The field has another type, or lists no outcome that a message can have.
     """
     listed = [value] if isinstance(value, Symbol) else value
     if listed is None or listed == []:
@@ -114,6 +114,6 @@ def read_outcomes(value: Any) -> frozenset[str]:
 
 
 def in_order(outcomes: Iterable[str]) -> list[Symbol]:
-    """Outcomes as they are listed."""
+    """The outcomes in the order of ``ALL``."""
     there = set(outcomes)
     return [outcome for outcome in ALL if outcome in there]

@@ -2,8 +2,8 @@
 Topics and subscriptions as Solace defines them.
 
 A topic is levels separated by ``/``. A subscription is a pattern that topics match: ``*`` stands for one level,
-``abc*`` for a prefix at the end of one, ``>`` as the last level for one or more. ``SubscriptionTrie`` finds who
-subscribed to a topic without looking at each pattern; ``SubscriptionTrie.match`` agrees with ``TopicPattern.matches``
+``abc*`` for one level that begins with abc, ``>`` as the last level for one or more. ``SubscriptionTrie`` finds the
+subscribers of a topic without looking at each pattern; ``SubscriptionTrie.match`` agrees with ``TopicPattern.matches``
 on every topic.
 """
 
@@ -29,8 +29,8 @@ class TopicSyntaxError(ValueError):
     A topic or pattern that breaks the rules.
 
     Attributes:
-        position: Index of the character where it does.
-        reason: A sentence without the place.
+        position: Index of the character that breaks a rule.
+        reason: A sentence without the position.
     """
 
     def __init__(self, text: str, position: int, reason: str) -> None:
@@ -46,7 +46,7 @@ def check_topic(topic: str) -> str:
     ``*``, ``>``, ``!`` and empty levels are all allowed: in a published topic they are plain characters.
 
     Raises:
-        TopicSyntaxError: It may not.
+        TopicSyntaxError: No message may be published to it.
     """
     check_size(topic, "topic")
     return topic
@@ -54,13 +54,13 @@ def check_topic(topic: str) -> str:
 
 def check_size(text: str, noun: str) -> None:
     """
-    Whether a topic or subscription has a size and levels that it may have.
+    Check the size and the number of levels of a topic or subscription.
 
     Args:
-        noun: What it is, for the error text.
+        noun: What the text is, for the error text.
 
     Raises:
-        TopicSyntaxError: It has not.
+        TopicSyntaxError: The text is empty, too long, has too many levels, or is no valid text.
     """
     if not text:
         raise TopicSyntaxError(text, 0, f"a {noun} needs at least one character")
@@ -80,7 +80,7 @@ def check_size(text: str, noun: str) -> None:
 
 
 def is_reserved(topic: str) -> bool:
-    """Whether ``topic`` lies in the part the gateway keeps for itself: its first level starts with ``#``."""
+    """Whether ``topic`` is one that the gateway keeps for itself: its first level starts with ``#``."""
     return topic.startswith("#")
 
 
@@ -111,9 +111,9 @@ class TopicPattern:
     means.
 
     Attributes:
-        levels: Without a final ``>``.
-        takes_rest: There was one.
-        is_exception: There was a leading ``!``.
+        levels: The levels, without a final ``>``.
+        takes_rest: Whether the pattern ends with ``>``.
+        is_exception: Whether the pattern begins with ``!``.
     """
 
     text: str
@@ -150,7 +150,7 @@ class TopicPattern:
         return cls(text, tuple(levels), takes_rest, is_exception)
 
     def matches(self, topic: str) -> bool:
-        """Whether ``topic`` matches, a leading ``!`` of the pattern aside."""
+        """Whether ``topic`` matches; a leading ``!`` of the pattern is ignored."""
         pieces = topic.split("/")
         levels = self.levels
         if self.takes_rest:
@@ -158,7 +158,7 @@ class TopicPattern:
                 return False
         elif len(pieces) != len(levels):
             return False
-        # pieces may be longer: what is left over is what '>' takes.
+        # pieces may be longer: '>' takes the rest.
         for (kind, text), piece in zip(levels, pieces, strict=False):
             if kind is LevelKind.LITERAL:
                 if piece != text:
@@ -168,7 +168,7 @@ class TopicPattern:
         return True
 
     def covers(self, asked: TopicPattern) -> bool:
-        """Whether every topic that ``asked`` matches is one of these, exceptions read as what they except."""
+        """Whether this pattern matches every topic that ``asked`` matches; a leading ``!`` of either is ignored."""
         ours, theirs = self.levels, asked.levels
         if self.takes_rest:
             if len(theirs) + asked.takes_rest <= len(ours):
@@ -178,7 +178,7 @@ class TopicPattern:
         return all(_covers(our, their) for our, their in zip(ours, theirs, strict=False))
 
     def touches(self, asked: TopicPattern) -> bool:
-        """Whether some topic that ``asked`` matches is one of these, exceptions read as what they except."""
+        """Whether some topic matches both this pattern and ``asked``; a leading ``!`` of either is ignored."""
         ours, theirs = self.levels, asked.levels
         if len(ours) + self.takes_rest > len(theirs) and not asked.takes_rest:
             return False
@@ -206,7 +206,7 @@ def _read_level(piece: str) -> PatternLevel:
 def _covers(our: PatternLevel, their: PatternLevel) -> bool:
     if our.kind is LevelKind.LITERAL:
         return our == their
-    # A prefix, or ANY as the empty one: ANY is covered by nothing narrower.
+    # A prefix, or ANY, which is the empty prefix: only ANY covers ANY.
     return their.text.startswith(our.text)
 
 
@@ -221,17 +221,18 @@ def _touch(our: PatternLevel, their: PatternLevel) -> bool:
 
 
 REMEMBERED_TOPICS: Final = 4_096
-"""Topics whose match a trie remembers. Publishers use few topics many times; beyond this it starts over."""
+"""How many topics a trie caches the match of. Publishers use few topics many times. A full cache is cleared."""
 
 REMEMBERED_KEYS: Final = 64
-"""Longest match a trie remembers, in keys, so that what is remembered stays within some megabytes."""
+"""The longest match that a trie caches, in keys, so that the cache stays within some megabytes."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class _Node(Generic[K]):
     """
-    What follows one path of pattern levels. Containers are made when first needed: most nodes are leaves.
+    A node of the trie: what follows one path of pattern levels. Containers are made when first needed, as most nodes
+    are leaves.
 
     ``here`` and ``rest`` hold the keys of patterns that end at this node, without and with a ``>``, by
     ordinal. ``prefixes`` groups prefix levels by length, ``*`` as the empty prefix: one look-up per distinct length,
@@ -247,7 +248,7 @@ class _Node(Generic[K]):
         self.rest: dict[int, K] | None = None
 
     def alike(self, level: PatternLevel) -> dict[str, _Node[K]]:
-        """The nodes behind levels that are looked up like this one, by their texts."""
+        """The children whose level has this level's kind, and this length of a prefix, by the texts of their levels."""
         if level.kind is LevelKind.LITERAL:
             if self.literals is None:
                 self.literals = {}
@@ -325,7 +326,7 @@ class _Node(Generic[K]):
 
 class SubscriptionTrie(Generic[K]):
     """
-    Who subscribed to what. ``K`` is whatever the caller delivers to: an endpoint's id, for one.
+    The subscribers of each topic. ``K`` is what the caller delivers to, such as an endpoint's id.
 
     A key may have many patterns. It matches a topic when one of its patterns does and none of its exceptions
     does. A match costs some look-ups per level of the topic, whatever the number of subscriptions.
@@ -338,7 +339,7 @@ class SubscriptionTrie(Generic[K]):
         self._reserved = reserved
         self._wanted: _Node[K] = _Node()
         self._excepted: _Node[K] = _Node()
-        # A key's ordinal says in what order keys came; its patterns are what remove_all has to take away.
+        # The ordinals are the order in which keys came; the patterns of a key are those that remove_all removes.
         self._ordinals: dict[K, int] = {}
         self._patterns: dict[K, set[TopicPattern]] = {}
         self._next_ordinal = 0
@@ -359,7 +360,7 @@ class SubscriptionTrie(Generic[K]):
         return True
 
     def remove(self, pattern: TopicPattern, key: K) -> bool:
-        """Take one subscription of ``key`` away. False if there was none."""
+        """Remove one subscription of ``key``. False if there was none."""
         patterns = self._patterns.get(key)
         if patterns is None or pattern not in patterns:
             return False
@@ -371,7 +372,7 @@ class SubscriptionTrie(Generic[K]):
         return True
 
     def remove_all(self, key: K) -> int:
-        """Take all subscriptions of ``key`` away; the number there were."""
+        """Remove all subscriptions of ``key``. Returns how many there were."""
         patterns = self._patterns.pop(key, None)
         if patterns is None:
             return 0
@@ -405,15 +406,15 @@ class SubscriptionTrie(Generic[K]):
 
 class TopicFilter:
     """
-    A set of patterns that is asked about one topic at a time: what an endpoint or a log takes.
+    A set of patterns that is matched with one topic at a time: the topics that an endpoint or a log reader takes.
 
     A topic matches when some pattern matches and no exception does. Exceptions alone match nothing, as on a
     Solace queue.
 
     Args:
-        implicit_all: Exceptions alone match all that is not excepted, and no patterns at all match everything, as a
-            log's filter does.
-        reserved: As of ``SubscriptionTrie``.
+        implicit_all: Exceptions alone match every topic that is not excepted, and an empty set matches every topic, as
+            in a log reader's filter.
+        reserved: As in ``SubscriptionTrie``.
     """
 
     __slots__ = ("_trie",)

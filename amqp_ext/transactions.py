@@ -1,7 +1,7 @@
 """
 Local transactions as AMQP 1.0 part 4 has them on the wire: control messages, and the states of deliveries.
 
-Everything here is values; what a transaction does to messages is nobody's business in this file.
+Everything here is values; what a transaction does to messages is not known here.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ MULTIPLE_SESSIONS: Final = "amqp:multi-ssns-per-txn"
 
 
 class OutcomeError(ValueError):
-    """An outcome that is none; the text is a sentence for its sender."""
+    """An invalid outcome; the text is a sentence for its sender."""
 
 
 class TransactionError(ValueError):
-    """A control message or a state that is none; the text is a sentence for its sender."""
+    """An invalid control message or transactional state; the text is a sentence for its sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """A new transaction is asked for (section 4.5.2)."""
+    """The peer asks for a new transaction (section 4.5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Discharge:
-    """A transaction is to end (section 4.5.3): committed, or rolled back where ``fail`` is set."""
+    """The peer ends a transaction (section 4.5.3): it commits it, or rolls it back if ``fail`` is set."""
 
     txn_id: bytes
     fail: bool
@@ -51,13 +51,13 @@ class Discharge:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is to become of a delivery: one of the four, and what modified adds."""
+    """The outcome of a delivery: the code of one of the four outcomes, and the fields that modified adds."""
 
     code: int
     failed: bool = False
     undeliverable: bool = False
     again_ms: int = 0
-    """When to deliver again, in ms since the epoch; 0 where nothing is said of it."""
+    """When to redeliver, in ms since the epoch; 0 if the outcome does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def read_control(content: bytes) -> Declare | Discharge:
     What a message to the coordinator asks for.
 
     Raises:
-        TransactionError: It is no control message, or asks for a transaction of a kind that there is not.
+        TransactionError: It is no control message, or asks for a kind of transaction that is not supported.
     """
     try:
         kind, parts = body(content)
@@ -100,10 +100,10 @@ def read_control(content: bytes) -> Declare | Discharge:
 
 def read_state(fields: Any) -> TransactionalState:
     """
-    The fields of a transactional-state.
+    The transactional-state that has these decoded fields.
 
     Raises:
-        TransactionError: They are none.
+        TransactionError: The fields are not those of a transactional-state.
     """
     if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
         raise TransactionError("a transactional-state has a txn-id, a binary")
@@ -120,7 +120,7 @@ def read_outcome(value: Any) -> Outcome:
     A decoded outcome (section 3.4).
 
     Raises:
-        OutcomeError: It is none.
+        OutcomeError: The value is not an outcome.
     """
     code, values = _described(value)
     if code not in (ACCEPTED, REJECTED, RELEASED, MODIFIED):
@@ -144,7 +144,7 @@ def transactional(txn_id: bytes, outcome: int, error: Described | None = None) -
     The fields of a transactional-state with an outcome, encoded.
 
     Args:
-        error: Of a rejection, as ``error`` makes it.
+        error: The error of a rejected outcome, as ``error`` makes it.
     """
     return codec.encode([txn_id, Described(ULong(outcome), [] if error is None else [error])])
 

@@ -1,9 +1,9 @@
 """
-The forms of vendors that hold on every listener: addresses, filters, mechanisms and link properties by which a client
-that was written for another broker says what ours say, too.
+The vendors' forms that every listener accepts: addresses, filters, mechanisms and link properties with which a client
+that was written for another broker says the same as our own clients.
 
-This is the one place that names the vendors for those who read addresses and filters. What only some listeners speak is
-composed from their settings, in the gateway.
+Only this module names the vendors to the readers of addresses and filters. Forms that only some listeners accept are
+composed in the gateway, from the listeners' settings.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from amqp_ext.filters.forms import FilterForms, ReadSelectorStart
 from amqp_ext.rabbitmq.forms import PATHS, STREAM_FILTERS
 
 ADDRESS_FORMS: Final[tuple[AddressForm, ...]] = (PATHS, HUBS)
-"""Addresses beside ours."""
+"""Addresses in addition to ours."""
 
 ANONYMOUS_MECHANISMS: Final = (CBS_MECHANISM,)
-"""SASL mechanisms that say as little of a peer as ANONYMOUS."""
+"""SASL mechanisms that identify a peer no more than ANONYMOUS does."""
 
 EPOCH_PROPERTIES: Final[tuple[str, ...]] = (EPOCH,)
-"""Properties of a link that say its epoch, a whole number, as the option ``epoch`` of an address does."""
+"""Link properties that give the link's epoch, a whole number, as the address option ``epoch`` does."""
 
 FILTER_FORMS: Final[tuple[FilterForms, ...]] = (STREAM_FILTERS,)
-"""Filters beside AMQP's and our own."""
+"""Filters in addition to AMQP's and our own."""
 
 SELECTOR_STARTS: Final[tuple[ReadSelectorStart, ...]] = (from_position_selector,)
 """Selectors that say where to start and select nothing."""

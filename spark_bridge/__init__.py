@@ -2,9 +2,9 @@
 The replay log as Spark DataFrames: ``spark.read.format("rewind").option("url", "amqp://...").load()``.
 
 Call ``spark_bridge.register(spark)`` once per session. Reading order: ``source`` and ``stream`` (what Spark calls),
-``options``, ``places`` (where a log may lie, and how it is read from there), ``columns`` (messages to Arrow), then
-``amqp_client`` underneath. ``writer`` is the way back. ``source``, ``stream`` and ``writer`` need Spark; nothing else
-does.
+``options``, ``places`` (where a log may be, and how it is read from there), ``columns`` (messages to Arrow), then
+``amqp_client`` underneath. ``writer`` publishes DataFrames. ``source``, ``stream`` and ``writer`` need Spark; nothing
+else does.
 
 Nothing heavy is imported here: Spark's workers import this package each time one starts.
 """

@@ -1,4 +1,4 @@
-"""What the bridge alone raises on purpose; errors of logs and archives are in ``store.archive.source``."""
+"""The errors that only the bridge raises; errors of logs and archives are in ``store.archive.errors``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SchemaError(LogError):
 
 
 class UnreadableMessage(LogError):
-    """A delivery is no AMQP message, or lacks an annotation that a log reader always gets."""
+    """A delivery is no AMQP message, or lacks an annotation that every log reader gets."""
 
     code = "REWIND_MESSAGE"
 

@@ -1,12 +1,12 @@
 """
 The options of ``spark.read.format("rewind")``: names, meanings, defaults, the sentences for bad ones, and the values
-they become: which log is read, and what is selected of it.
+that they become: which log is read, and what is selected of it.
 
 Invariant: an ``Options`` value is complete and consistent; nothing after this module checks an option
-again. Names and rules follow Spark's Kafka source where it has one: ``startingOffsets`` is inclusive,
+again. Names and rules follow Spark's Kafka source where it has the same option: ``startingOffsets`` is inclusive,
 ``endingOffsets`` is exclusive, a batch refuses ``startingOffsets=latest`` and a stream an end. Spark asks for
-the schema before it says which of the two it is: ``parse`` without a ``mode`` leaves those rules to the
-reader's call.
+the schema before it says whether it reads a batch or a stream: ``parse`` without a ``mode`` leaves those rules to the
+call with one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Mode: TypeAlias = Literal["batch", "stream"]
 DEFAULT_PORT = 5672  # IANA's port for AMQP
 DEFAULT_TLS_PORT = 5671  # IANA's port for AMQP over TLS
 LAST_DATE = 253_402_300_799_999  # ms; the last moment of the year 9999
-MAX_PARTITIONS = 10_000  # each is one Spark task and one connection; more is a slip of the finger
+MAX_PARTITIONS = 10_000  # each is one Spark task and one connection; more is a typing error
 
 # Option name -> what a good value looks like; the whole of what the source understands.
 MEANINGS: dict[str, str] = {
@@ -61,7 +61,7 @@ DEFAULT_VPN = "default"  # whose file is read where no Message VPN is named
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The data folder of a gateway on this host, and whose log in it."""
+    """The data folder of a gateway on this host, and the Message VPN whose log is read."""
 
     path: str
     vpn: str = DEFAULT_VPN
@@ -74,18 +74,18 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A database of PostgreSQL, and whose log in it."""
+    """A database of PostgreSQL, and the Message VPN whose log is read."""
 
     dsn: str
     """libpq's connection string, or URI, without a password."""
     vpn: str = DEFAULT_VPN
     password_file: str | None = None
-    """Holds the password and nothing else."""
+    """A file with the password and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """No log at all: what its archive holds."""
+    """An archive that is read alone, without its log."""
 
     url: str
 
@@ -100,7 +100,7 @@ class Selection:
 
     ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not to read, or
     None for everything there was when the read was planned. ``since`` and ``before`` are the same as times, in ms, and
-    go before them. ``partition`` is what the column of that name says.
+    take precedence. ``partition`` is the value of the column of that name.
     """
 
     patterns: tuple[str, ...] = EVERY_TOPIC
@@ -128,12 +128,12 @@ class Options:
 
     addresses: tuple[Address, ...]
     selections: tuple[Selection, ...]
-    """What is read at each of them."""
+    """What is read at each address."""
     partitions: int | None = None
     per_trigger: int | None = None
     headers: bool = True
     archive: str | None = None
-    """Where what the log no longer has may be."""
+    """The archive, which may have what the log no longer has."""
 
     @property
     def broker(self) -> Broker:
@@ -149,7 +149,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
     The options of one read; case in names is ignored.
 
     Raises:
-        OptionError: One for all problems.
+        OptionError: One error for all problems.
     """
     problems: list[str] = []
     values: dict[str, str] = {}

@@ -4,10 +4,10 @@ What Spark calls: the data source ``rewind``, its batch reader, its partitions, 
 Spark makes the source in one Python process, plans in another and reads in a third, with pickling between them. So
 everything kept on these objects is plain values; connections live inside one call.
 
-A DataFrame is a fixed range of ids of each log: it is pinned in ``schema()``, which Spark calls once per ``load()``, or
-in ``reader()`` when the user brought a schema and Spark does not ask for ours. Spark 4 has no column pruning for Python
-sources, so a user who wants few columns names them with ``.schema("offset bigint, body binary")``; only those are then
-decoded. Any order, any subset; every column is nullable.
+A DataFrame is a fixed range of ids of each log. The range is fixed in ``schema()``, which Spark calls once per
+``load()``, or in ``reader()`` if the user gave a schema and Spark does not ask for ours. Spark 4 has no column pruning
+for Python sources, so a user who wants few columns names them with ``.schema("offset bigint, body binary")``; only
+those are then decoded. They may be any columns, in any order; every column is nullable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from store.archive.source import IdRange
 _TYPES = COLUMNS | {"enqueuedTime": "timestamp_ltz"}
 DDL = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 HEADERS = "systemProperties"
-"""The column that the option includeHeaders is about."""
+"""The column that the option includeHeaders may leave out."""
 DDL_WITHOUT_HEADERS = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items() if name != HEADERS)
 _BY_LOWER = {name.lower(): name for name in COLUMNS}
 
@@ -42,7 +42,7 @@ def chosen(schema: StructType) -> tuple[tuple[str, str], ...]:
     The columns a schema asks for, as pairs of our name and the name the user gave it (case may differ).
 
     Raises:
-        SchemaError: A name is unknown, a type another, or a column NOT NULL.
+        SchemaError: A name is unknown, a type is wrong, or a column is NOT NULL.
     """
     problems: list[str] = []
     columns: list[tuple[str, str]] = []
@@ -77,18 +77,19 @@ class RewindSource(DataSource):
         return "rewind"
 
     def schema(self) -> str:
-        """Every column of the log; also checks the options and pins what "latest" means."""
+        """Every column of the log; also checks the options and fixes what "latest" means."""
         settle()
         options = parse(self.options)
         try:
             self._pinned = _plan(options)
         except (DataLoss, Refused) as error:
-            # A stream with a checkpoint does not start there, and only Spark knows of one: the reader tells.
+            # A stream with a checkpoint does not start there, and only Spark knows whether there is one. So the error
+            # is raised in ``reader``.
             self._pinned = error
         return DDL if options.headers else DDL_WITHOUT_HEADERS
 
     def reader(self, schema: StructType) -> LogReader:
-        """A reader of the pinned ranges with the columns of ``schema``."""
+        """A reader of the fixed ranges with the columns of ``schema``."""
         settle()
         columns = chosen(schema)
         options = parse(self.options, "batch")
@@ -111,7 +112,7 @@ class RewindSource(DataSource):
 
 
 SPARKS_OWN = {"checkpointlocation"}
-"""Options that Spark takes from a stream's own and hands over all the same."""
+"""Options of a stream that are for Spark itself, which passes them on all the same."""
 
 
 class LogReader(DataSourceReader):

@@ -1,17 +1,16 @@
 """
-The log as a Spark stream: where it stands, how far a micro-batch goes, what a checkpoint keeps.
+The log as a Spark stream: its position, how far a micro-batch goes, what a checkpoint holds.
 
-An offset, as checkpoints keep it, names each log by its url (or file) and tells the next id to be read and the
-generation of the log: ``{"amqp://b:5672": {"offset": 17, "generation": 5}}``. ``TAKEN_BELOW`` is beside them where it
-is anything.
+An offset, as checkpoints hold it, names each log by its url (or file), with the next id to be read and the generation
+of the log: ``{"amqp://b:5672": {"offset": 17, "generation": 5}}``. ``TAKEN_BELOW`` is added if it is not empty.
 
 Invariant: a micro-batch between two offsets has the same rows whenever it is read, or fails. Ids are seen in
 order (the gateway has one writer), so nothing appears later below an offset that was passed.
 
-Batches and streams share out their ranges of ids among Spark's workers in one way (``shares``). Spark's daemon forks
-a worker for each kind of work, keeps it for the next query, and collects garbage in it after each task: every object
-of every module is looked at, 15 ms with those that are imported here, four times a query. So a worker is told that
-what it has imported is no garbage (``settle``).
+Batches and streams divide their ranges of ids among Spark's workers in the same way (``shares``). Spark's daemon forks
+a worker for each kind of work, keeps it for the next query, and collects garbage in it after each task. The collector
+then looks at every object of every module, which takes 15 ms with the modules that are imported here, four times a
+query. So ``settle`` exempts from collection what a worker has imported.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.source import IdRange, LogWatch
 
 PARTITION_IDS = 50_000
-"""Ids that are worth a partition of their own: they take about as long as Spark takes for one task more, 0.1 s."""
+"""Ids that are worth a partition of their own: reading them takes as long as one more task of Spark, about 0.1 s."""
 
 
 @dataclass
@@ -86,9 +85,10 @@ DAEMON = "pyspark.daemon"
 @cache
 def settle() -> None:
     """
-    Have the collector leave alone what there is now; the first call does so, and only in a worker of Spark's daemon.
+    Exempt all objects that exist now from garbage collection; only the first call does, and only in a worker of Spark's
+    daemon.
 
-    Call it where a task begins, when all is imported. What is made later is collected as ever.
+    Call it where a task begins, when everything is imported. Objects that are made later are collected as usual.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name == DAEMON:
@@ -99,8 +99,9 @@ Offset: TypeAlias = "dict[str, Any]"
 Offsets: TypeAlias = "dict[str, Offset]"
 
 TAKEN_BELOW = "takenBelow"
-"""Key of an offset: ``IdRange.taken_below`` of what is above it, as it was when the query began. What rules of
-retention took out since then is missing to the query. It is not there where that is nothing, as at a log's end."""
+"""Key of an offset: ``IdRange.taken_below`` for the ids above the offset, as it was when the query began. The query
+lacks the messages that rules of retention took out since then. The key is absent if there is nothing to say, as at a
+log's end."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -115,7 +116,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the connections: a copy reads over its own."""
+        """The state without the connections: a copy reads over its own."""
         return self.__dict__ | {"_watches": []}
 
     def initialOffset(self) -> Offsets:
@@ -141,7 +142,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(self, start: Offsets, end: Offsets, left: int) -> Offsets:
         result: Offsets = {}
         widths: dict[str, int] = {name: end[name]["offset"] - start[name]["offset"] for name in self._names}
-        # The shortest first: what one log does not use of its share, the others may.
+        # The shortest first: the others may use what one log does not use of its share.
         for done, name in enumerate(sorted(self._names, key=lambda name: widths[name])):
             taken = min(widths[name], left // (len(self._names) - done))
             left -= taken
@@ -152,11 +153,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return result
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember what there is now: this query ends there."""
+        """Remember where the logs end now: this query ends there."""
         self._target = self._latest()
 
     def reportLatestOffset(self) -> Offsets:
-        """What there is now, for the progress: less the end offset it is the backlog."""
+        """Where the logs end now, for the query's progress: the distance from its end offset is the backlog."""
         return self._latest()
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
@@ -171,10 +172,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_share(self._options, self._columns, partition)
 
     def commit(self, end: Offsets) -> None:
-        """Nothing: the log keeps what it keeps, whoever has read it."""
+        """Do nothing: reading does not change the log."""
 
     def stop(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for watch in self._watches:
             watch.close()
         self._watches = []
@@ -197,7 +198,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return IdRange(start["offset"], end["offset"] - 1, end["generation"], known)
 
     def _continued(self, start: Offsets, end: Offsets) -> Offsets:
-        """A query's offset held against the logs there are: same urls, same generations, nothing gone."""
+        """A query's offset, checked against the present logs: same urls, same generations, nothing lost."""
         if sorted(start) != sorted(self._names):
             raise OptionError(
                 f"The checkpoint is of {', '.join(sorted(start))}; the options name {', '.join(self._names)}. "
@@ -206,7 +207,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: self._reached(name, start[name], end[name]) for name in self._names}
 
     def _reached(self, name: str, start: Offset, end: Offset) -> Offset:
-        """Where to go on in one log: at the start, if the log is still the one it is of."""
+        """Where to go on in one log: at the start, if the log is still the same."""
         if start["generation"] == end["generation"] and start["offset"] <= end["offset"]:
             return start
         made_anew = start["generation"] != end["generation"]
@@ -226,7 +227,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _known(offset: Offset, taken_below: Sequence[int]) -> Offset:
-    """An offset with what rules of retention are known to have taken out above it."""
+    """The offset, with what rules of retention are known to have taken out above it."""
     above = [below for below in taken_below if below > offset["offset"]]
     place = {key: offset[key] for key in ("offset", "generation")}
     return place | {TAKEN_BELOW: above} if above else place

@@ -2,13 +2,13 @@
 Back to AMQP: ``df.write.format("rewind").option("topic", ...).mode("append").save()`` publishes every row, and
 ``df.writeStream.format("rewind")`` every row of a stream.
 
-The columns are those of the log, by name: ``body`` is needed, the other ones of a message are taken where they
-are there, and those only a log can give (``offset``, ``enqueuedTime``, ...) are left aside. So what was read can
+The columns are those of the log, by name. ``body`` is needed, the other columns of a message are sent if they are
+there, and those that only a log can give (``offset``, ``enqueuedTime``, ...) are ignored. So rows that were read can
 be written again, in two lines.
 
-Invariant: ``write`` returns after the broker has accepted every row of its partition. It may have got some of
-them twice (a lost connection, a task Spark repeats): receivers drop those by message-id, which is ``messageId``,
-or ``replayId`` where that is null.
+Invariant: ``write`` returns after the broker has accepted every row of its partition. The broker may have got some
+rows twice (a lost connection, a task that Spark repeats): receivers drop duplicates by message-id, which is
+``messageId``, or ``replayId`` where that is null.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from spark_bridge.options import parse
 from store.archive.columns import COLUMNS
 from store.archive.errors import ConnectionFailed
 
-TRIES = 6  # connections in a row that brought no row further, before the task fails
+TRIES = 6  # connections in a row on which no row was accepted, after which the task fails
 PAUSE = 0.2  # seconds before the second of them; doubled each time
 _WITH_URL = ("url", "messageVpn", "user", "passwordFile", "tlsCa")
 TO = 2  # the place of a message's address in its properties (AMQP 1.0, 3.2.4)
 _ENCODED = {"value": sections.AMQP_VALUE, "sequence": sections.AMQP_SEQUENCE}
-"""Kinds of bodies that stand in their column as they are encoded."""
+"""Kinds of bodies whose column has the encoded sections."""
 _OF_A_MESSAGE = ("body", "bodyType", "topic", "properties", *PROPERTY_AT, "replayId")
-"""The columns that are sent; what else a log has, only a log can give."""
+"""The columns that are sent; only a log can give the others."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class LogWriter(DataSourceArrowWriter):
         """
         Raises:
             OptionError: An option is wrong.
-            SchemaError: A column is.
+            SchemaError: A column is wrong.
         """
         self._broker, self._address = _target(given)
         if overwrite:
@@ -116,10 +116,10 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         return self._writer.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: the broker has accepted every row by now."""
+        """Do nothing: the broker has accepted every row by now."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what was published stays, and comes again with the batch."""
+        """Do nothing: published messages stay, and are published again with the batch."""
 
 
 def _target(given: Mapping[str, str]) -> tuple[Broker, str | None]:
@@ -163,7 +163,7 @@ def _check(schema: StructType, *, needs_topic: bool) -> None:
 
 
 def encoded(batch: pa.RecordBatch, address: str | None) -> list[bytes]:
-    """The rows as encoded messages; where there is an address, the column topic says nothing."""
+    """The rows as encoded messages; if there is an address, the column topic is ignored."""
     columns = {
         name: batch.column(name).to_pylist()
         for name in _OF_A_MESSAGE
@@ -173,7 +173,7 @@ def encoded(batch: pa.RecordBatch, address: str | None) -> list[bytes]:
 
 
 def _message(row: Mapping[str, Any]) -> bytes:
-    """One message (AMQP 1.0, 3.2); a body of values or sequences is in its column as it is encoded."""
+    """One message (AMQP 1.0, 3.2); the column of a body of values or sequences has the encoded sections."""
     fields: list[Any] = [None] * (max(PROPERTY_AT.values()) + 1)
     for name, place in PROPERTY_AT.items():
         fields[place] = row.get(name)
@@ -200,7 +200,7 @@ def _symbol(content_type: str) -> Symbol:
 
 
 def _check_encoded(content: bytes, body_type: str) -> None:
-    """A body that was not read from a log would make a message that nobody can read."""
+    """Check that the body is encoded sections, as a log gives it; else nobody could read the message."""
     try:
         codes = [code for code, _, _ in sections.split(content)]
     except CodecError:

@@ -10,9 +10,9 @@ paths, and names of a vendor's form       queues, partitions of their logs, and 
                                           ``amqp_ext.vendor_forms``
 ========================================  ===================================================================
 
-``amqp://host:port/`` or ``amqps://…`` may stand in front of any of them and says nothing. After the first
+``amqp://host:port/`` or ``amqps://…`` may precede any of them and is ignored. After the first
 ``?`` come options, ``key=value`` joined by ``&``; values are percent-decoded and a ``+`` stays a ``+``. So a
-name with a ``?`` in it has no address; Solace forbids one in the name of a queue.
+name with a ``?`` in it has no address; Solace forbids a ``?`` in the name of a queue.
 
 The capabilities ``queue`` and ``topic`` (and the temporary ones) of a source or target win over the prefixes
 ``queue://``, ``topic://`` and ``dsub://``, as at Solace: Qpid JMS always sends one, whatever the name looks
@@ -20,9 +20,9 @@ like. They choose between queue and topic and nothing more: the address of a log
 stays what it is, except that with the capability ``topic`` a name is never a partition's. ``stream`` asks for a
 queue that is a stream, as the option ``kind=stream`` does.
 
-Null and dynamic addresses have no text to read: they never come here.
+Null and dynamic addresses have no text to read: they are not handled here.
 
-Sending to a queue by its name publishes to a topic of its own: ``queue_topic`` says to which.
+Sending to a queue by its name publishes to a topic of the queue's own, ``queue_topic``.
 
 Source: Solace documentation, "AMQP Topic and Queue Addressing" and "Configuring Queues".
 """
@@ -42,15 +42,11 @@ from amqp_ext.vendor_forms import ADDRESS_FORMS
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "create": ("always", "never"),  # may this attach make the queue; the VPN's setting if not given
+        "create": ("always", "never"),  # may this attach create the queue; the default is the VPN's setting
         "epoch": (),  # a whole number: who takes over a queue that is exclusive=steal
         "exclusive": ("wait", "refuse", "steal"),  # what a second consumer of the queue meets
         "generation": (),
-        "kind": (
-            "queue",
-            "stream",
-            "last-value",
-        ),  # what the queue is, or is to become if this attach makes it
+        "kind": ("queue", "stream", "last-value"),  # what the queue is, or is to be if created by this attach
         "missing": (),
         "rate": (),
         "replay-name": (),
@@ -59,9 +55,9 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "until": (),
     }
 )
-"""Every option, with the values it may have; none listed means that who uses the option reads its text
-(``amqp_ext.replay_start`` does for replays). On a target the options of a replay are allowed and idle: JMS
-programs send to the very queue object they consume from."""
+"""Every option, with the values it may have; an empty tuple means that the user of the option reads its text
+(``amqp_ext.replay_start`` does for replays). On a target the options of a replay are allowed and ignored: JMS
+programs send to the same queue object that they consume from."""
 
 OPTIONS_OF_QUEUES: Final = ("epoch", "exclusive", "kind")
 """Options that say what a queue is, or is to be; a topic or a log that has one is a mistake."""
@@ -70,7 +66,7 @@ LONG_DIGITS: Final = 19
 """Digits of the largest AMQP long: an epoch has fewer."""
 
 NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
-"""What an address without a ``?`` has."""
+"""The options of an address without a ``?``."""
 
 
 def read_options(query: str, address: str) -> Mapping[str, str]:
@@ -78,11 +74,11 @@ def read_options(query: str, address: str) -> Mapping[str, str]:
     The options of an address.
 
     Args:
-        query: What is behind the ``?``.
-        address: The whole, for the error text.
+        query: The text after the ``?``.
+        address: The whole address, for the error text.
 
     Raises:
-        AddressError: One is unknown, is there twice, has no value, or one that it may not have.
+        AddressError: An option is unknown, is there twice, has no value, or a value that it may not have.
     """
     options: dict[str, str] = {}
     for part in query.split("&"):
@@ -109,7 +105,7 @@ _REQUEST_NODES: Final = frozenset[str]().union(*(form.nodes for form in ADDRESS_
 _QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue", "stream"})
 _TOPIC_CAPABILITIES: Final = frozenset({"topic", "temporary-topic"})
 TEMPORARY_TOPICS: Final = "#P2P/TTMP/"
-"""What names of temporary topics begin with, as at Solace."""
+"""The prefix of the names of temporary topics, as at Solace."""
 
 _URL: Final = re.compile(r"amqps?://[^/]*(/|$)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -131,9 +127,9 @@ class Address:
     One address, read.
 
     Attributes:
-        name: The queue (of a partition: whose log it is), the request node, the topic (for a source: the subscription,
-            which may hold wildcards), or the pattern of a log reader.
-        options: By their names, checked.
+        name: The queue (for a partition: the queue whose log it is), the request node, the topic (for a source: the
+            subscription, which may have wildcards), or the pattern of a log reader.
+        options: The checked options, by name.
         position: For PARTITION alone.
     """
 
@@ -145,15 +141,15 @@ class Address:
 
 def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
     """
-    Read the address of a source, that is where a client receives from.
+    Read the address of a source, from which a client receives.
 
-    A topic is checked as a subscription, a log's name as a pattern (with a leading ``!`` it means all but that).
+    A topic is checked as a subscription, a log's name as a pattern (with a leading ``!`` it means all other topics).
 
     Args:
-        capabilities: Those of the source.
+        capabilities: The capabilities of the source.
 
     Raises:
-        AddressError: It names nothing here.
+        AddressError: The address names nothing here.
     """
     body, options = _split(address)
     if _may_be_vendors(body, capabilities):
@@ -176,15 +172,15 @@ def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
 
 def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
     """
-    Read the address of a target, or a message's ``to``: where a client sends to.
+    Read the address of a target, or a message's ``to``, to which a client sends.
 
-    A log comes back as a LOG address; that one cannot send to it is for the caller to answer.
+    A log comes back as a LOG address; the caller refuses it, as nobody can send to a log.
 
     Args:
-        capabilities: Those of the target; a message's ``to`` has none.
+        capabilities: The capabilities of the target; a message's ``to`` has none.
 
     Raises:
-        AddressError: It names nothing here.
+        AddressError: The address names nothing here.
     """
     body, options = _split(address)
     if _may_be_vendors(body, capabilities):
@@ -200,7 +196,7 @@ def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
 
 
 def without_host(address: str) -> str:
-    """``address`` freed of the ``amqp://host/`` that may stand in front of it."""
+    """``address`` without the ``amqp://host/`` that may precede it."""
     url = _URL.match(address)
     return address[url.end() :] if url else address
 
@@ -228,7 +224,7 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
 
 
 def _may_be_vendors(body: str, capabilities: Collection[str]) -> bool:
-    """Whether it is a plain name, and nothing says that it is a topic's."""
+    """Whether an address is a plain name, and no capability says that it is a topic's."""
     return not (
         body.startswith("/") or _SCHEME.match(body) or not _TOPIC_CAPABILITIES.isdisjoint(capabilities)
     )
@@ -249,7 +245,7 @@ def _scheme_of(body: str) -> tuple[str, str]:
 
 
 def _split(address: str) -> tuple[str, Mapping[str, str]]:
-    """What is before the ``?``, freed of an ``amqp://host/``, and the options after it."""
+    """The part before the ``?``, without an ``amqp://host/``, and the options after it."""
     body, mark, query = address.partition("?")
     body = without_host(body)
     if not body:
@@ -260,7 +256,7 @@ def _split(address: str) -> tuple[str, Mapping[str, str]]:
 def _with_kind(
     kind: AddressKind, options: Mapping[str, str], capabilities: Collection[str]
 ) -> Mapping[str, str]:
-    """The options, checked against what the address names; of a queue, with what its capabilities say of its kind."""
+    """The options, checked against the kind of the address; a queue's, with the kind that its capabilities ask for."""
     if kind in (AddressKind.TOPIC, AddressKind.LOG):
         for key in OPTIONS_OF_QUEUES:
             if key in options:
@@ -277,16 +273,16 @@ def _with_kind(
 
 
 QUEUE_TOPIC_PREFIX: Final = "#queue/"
-"""Sending to a queue by its name is publishing to this and the name."""
+"""Sending to a queue by its name publishes to the topic of this prefix and the name."""
 
 TOPIC_ENDPOINT_PREFIX: Final = "#topic-endpoint/"
-"""The same for a topic endpoint, which nobody sends to: what died on it goes back there by this."""
+"""The same for a topic endpoint. Clients cannot send to it; the gateway returns its dead letters to it with this."""
 
 MAX_QUEUE_NAME: Final = 200
 """Longest queue name in characters: Solace's limit for durable queues."""
 
 MAX_QUEUE_NAME_BYTES: Final = MAX_TOPIC_BYTES - len(QUEUE_TOPIC_PREFIX)
-"""Longest queue name in UTF-8 bytes, so that its topic is one that can be subscribed to."""
+"""Longest queue name in UTF-8 bytes, so that its topic can be subscribed to."""
 
 FORBIDDEN_IN_QUEUE_NAMES: Final = "'<>*?&;"
 """Characters that Solace refuses in the name of a queue; control characters are refused too."""
@@ -318,14 +314,14 @@ def topic_endpoint_of_topic(topic: str) -> str | None:
 
 def check_queue_name(name: str) -> str:
     """
-    Return ``name`` if a queue may be called so.
+    Return ``name`` if a queue may have this name.
 
     Solace's rules: up to ``MAX_QUEUE_NAME`` characters, levels separated by ``/`` of which none is empty, no
     control characters and none of ``FORBIDDEN_IN_QUEUE_NAMES``. Names that start with ``#`` are for the
     gateway's own (temporary) queues, and are let through here.
 
     Raises:
-        AddressError: It may not; the text says why.
+        AddressError: No queue may have this name; the text says why.
     """
     if not name:
         raise AddressError("The address names no queue: its name is empty.")

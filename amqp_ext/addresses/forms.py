@@ -1,6 +1,6 @@
 """
-Forms of addresses that vendors have beside ours, as the reader of addresses wants them; and the texts that all forms
-are made of: percent-encoded parts, and how they are shown in errors.
+Vendors' addresses, in addition to ours, as values that the reader of addresses uses; and what all addresses share: how
+percent-encoded parts are decoded, and how texts are shown in errors.
 """
 
 from __future__ import annotations
@@ -14,35 +14,34 @@ from urllib.parse import unquote_to_bytes
 
 @dataclass(frozen=True, slots=True)
 class PartitionPosition:
-    """Where in a partitioned log a receiver attaches: for which group of consumers, and to which partition."""
+    """Where a receiver attaches in a partitioned log: its consumer group, and the partition."""
 
     consumer_group: str
     partition: str
 
 
 class PartitionAddress(NamedTuple):
-    """A place to receive from, and the queue that it is of."""
+    """A partition to receive from, and the queue that it belongs to."""
 
     queue: str
     position: PartitionPosition
 
 
 def _none_of_his(*address: str) -> None:
-    """Reads the addresses of a vendor who has none of a kind."""
+    """The reader for a vendor that has no addresses of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressForm:
     """
-    The addresses of one vendor. Every reader returns None for an address that is none of his, and raises
-    ``AddressError`` for one that looks like it.
+    The addresses of one vendor. Every reader returns None for an address that is not the vendor's, and raises
+    ``AddressError`` for an invalid address of the vendor's form.
 
     Attributes:
         nodes: Addresses of nodes that answer requests, and that are no queues on any listener.
-        queue_of: The queue that a path stands for, at a source or a target.
-        partition_of_source: The partition that a plain name (without a scheme, and no path) is, at a source.
-        queue_of_target: The queue that such a name is, at a target; it is given the whole address, too, for its error
-            text.
+        queue_of: Reads the queue from a path of a source or target.
+        partition_of_source: Reads the partition from a plain name (no scheme, no path) of a source.
+        queue_of_target: Reads the queue from a plain name of a target; gets the whole address, too, for its error text.
     """
 
     nodes: frozenset[str] = frozenset()
@@ -55,7 +54,7 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")
 
 
 class AddressError(ValueError):
-    """An address that names nothing here. Its text is a sentence for the one who wrote the address."""
+    """An address that names nothing here. The text is a sentence for the address's author."""
 
 
 def percent_decoded(text: str, address: str) -> str:
@@ -63,10 +62,10 @@ def percent_decoded(text: str, address: str) -> str:
     A part of an address, percent-decoded; a ``+`` stays a ``+`` (RFC 3986).
 
     Args:
-        address: The whole, for the error text.
+        address: The whole address, for the error text.
 
     Raises:
-        AddressError: What is encoded is not UTF-8, or a ``%`` encodes nothing.
+        AddressError: The decoded bytes are not UTF-8, or a ``%`` encodes nothing.
     """
     if bad := _BAD_ESCAPE.search(text):
         raise AddressError(

@@ -1,6 +1,6 @@
 """
-Patterns of addresses: which queues, topics and parts of the replay log a permission covers, and which topics a rule of
-retention may hold for.
+Patterns of addresses: which queues, topics and parts of the replay log a permission covers, and to which topics a rule
+of retention may apply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AddressPattern:
         Read a pattern.
 
         Raises:
-            AddressError: It is none; the text says what would be right.
+            AddressError: The text is not a pattern; the error says what would be right.
         """
         body = text.removeprefix("!")
         scheme, marker, names = body.partition("://")
@@ -56,22 +56,22 @@ class AddressPattern:
             raise AddressError(f"{text!r} is no pattern: {error}") from None
 
     def matches(self, kind: AddressKind, name: str) -> bool:
-        """Whether the queue or topic ``name``, in which wildcards are plain characters, is one of these."""
+        """Whether this pattern matches the queue or topic ``name``, in which wildcards are plain characters."""
         return kind is self.kind and self._reaches(name) and self.names.matches(name)
 
     def covers(self, kind: AddressKind, asked: TopicPattern) -> bool:
-        """Whether every topic that ``asked`` matches is one of these; exceptions are the caller's business."""
+        """Whether this pattern matches every topic that ``asked`` matches; the caller handles exceptions."""
         return kind is self.kind and self._reaches(asked.text) and self.names.covers(asked)
 
     def touches(self, kind: AddressKind, asked: TopicPattern) -> bool:
-        """Whether some topic that ``asked`` matches is one of these; exceptions are the caller's business."""
+        """Whether some topic matches both this pattern and ``asked``; the caller handles exceptions."""
         if kind is not self.kind or not self._reaches(asked.text):
             return False
         is_hidden = asked.starts_with_wildcard and is_reserved(self.names.text)
         return (kind is AddressKind.LOG or not is_hidden) and self.names.touches(asked)
 
     def _reaches(self, name: str) -> bool:
-        """Whether a name, or pattern of names, is not hidden from us by its ``#``."""
+        """Whether a name, or pattern of names, is not hidden from this pattern by its leading ``#``."""
         return self.kind is AddressKind.LOG or not (self.names.starts_with_wildcard and is_reserved(name))
 
     def __str__(self) -> str:
@@ -80,12 +80,12 @@ class AddressPattern:
 
 def may_hold_for(topics: Sequence[str], before: Sequence[Sequence[str]], patterns: Sequence[str]) -> bool:
     """
-    Whether a rule may hold for topics of some subscriptions; rather yes than no.
+    Whether a rule of retention may apply to topics that some subscriptions match; in doubt, True.
 
     Args:
-        topics: The rule's.
-        before: The topics of the rules before it: what they match it does not hold for.
-        patterns: The subscriptions, with exceptions among them; for every topic where they name none.
+        topics: The topics of the rule.
+        before: The topics of the rules before it: the rule does not apply to topics that these match.
+        patterns: The subscriptions and their exceptions; exceptions alone stand for every topic.
     """
     asked, excepted = _parted(patterns)
     own, own_excepted = _parted(topics)
@@ -103,6 +103,6 @@ def may_hold_for(topics: Sequence[str], before: Sequence[Sequence[str]], pattern
 
 
 def _parted(topics: Sequence[str]) -> tuple[list[TopicPattern], list[TopicPattern]]:
-    """Patterns, and those among them that are exceptions apart."""
+    """The patterns that are no exceptions, and the exceptions."""
     patterns = list(map(TopicPattern.parse, topics))
     return [one for one in patterns if not one.is_exception], [one for one in patterns if one.is_exception]

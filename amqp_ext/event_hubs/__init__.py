@@ -1,7 +1,7 @@
 """
 What the clients of Azure Event Hubs say and want beyond AMQP 1.0, as values and pure functions.
 
-``forms`` is how they say what ours say, too. ``management`` reads what they ask the nodes ``$cbs`` and ``$management``
-for into commands, and the tokens that come to the first. ``frames`` is what they need of frames, and a transfer with
-several events.
+``forms`` has their notation for what our own clients say, too: addresses, starts, names. ``management`` reads requests
+to the nodes ``$cbs`` and ``$management`` into commands, and the tokens sent to ``$cbs``. ``frames`` adapts frames to
+these clients, and cuts a transfer with several events into messages.
 """

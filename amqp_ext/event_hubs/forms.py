@@ -23,22 +23,22 @@ CBS: Final = "$cbs"
 """The node that takes tokens."""
 
 MANAGEMENT: Final = "$management"
-"""The node that tells of hubs and their partitions."""
+"""The node that describes hubs and their partitions."""
 
 PARTITION: Final = "0"
-"""The one partition that an event hub has here: a log has one order."""
+"""The id of the one partition that an event hub has here: a log has one order."""
 
 _RECEIVE: Final = re.compile(r"(.+)/ConsumerGroups/([^/]+)/Partitions/([^/]+)")
 _SEND: Final = re.compile(r"(.+)/Partitions/([^/]+)")
 
 
 def partition_path(hub: str, position: PartitionPosition) -> str:
-    """The path of a partition that is received from, as tokens are made for it."""
+    """The path of a partition to receive from, as tokens name it."""
     return f"{hub}/ConsumerGroups/{position.consumer_group}/Partitions/{position.partition}"
 
 
 def send_path(hub: str) -> str:
-    """The path of the one partition that is sent to, as tokens are made for it."""
+    """The path of the one partition to send to, as tokens name it."""
     return f"{hub}/Partitions/{PARTITION}"
 
 
@@ -53,10 +53,10 @@ def hub_of_target(name: str, address: str) -> str | None:
     The hub whose partition a sender attaches to; None for any other name.
 
     Args:
-        address: The whole, for the error text.
+        address: The whole address, for the error text.
 
     Raises:
-        AddressError: It is one to receive from, or a partition that is not there.
+        AddressError: The address is one to receive from, or names a partition that does not exist.
     """
     if _RECEIVE.fullmatch(name):
         raise AddressError(
@@ -79,7 +79,7 @@ HUBS: Final = AddressForm(
 
 
 POSITION: Final = "event-hubs"
-"""The form of a start that is asked for so."""
+"""The name of this form of a start."""
 
 _BEFORE_ALL_EVENTS: Final = re.compile(r"-1|0{1,20}")
 _BEFORE_ALL_TIMES: Final = re.compile(r"-[0-9]{1,20}|0{1,20}")
@@ -95,12 +95,13 @@ def from_position_selector(text: str) -> ReplayStart | None:
     Read a selector of the form that Event Hubs' clients send; None where it has another form.
 
     The form is one comparison, ``amqp.annotation.x-opt-offset > '5'``, with ``offset``, ``sequence-number``
-    or ``enqueued-time`` (ms since the epoch) and ``>`` or ``>=``. ``'@latest'`` is live; ``'-1'`` is the beginning,
-    and so is what no event can be at: the number 0, and any time up to the epoch, such as that of a date that was
-    never set. Qpid JMS can send it only with the name in double quotes and the number bare, so that is read too.
+    or ``enqueued-time`` (ms since the epoch) and ``>`` or ``>=``. ``'@latest'`` is live. ``'-1'`` is the beginning,
+    and so is a position that no event can have: the number 0, and any time up to the epoch, such as a date that was
+    never set. Qpid JMS can send the selector only with the name in double quotes and the number without quotes, so
+    that is read, too.
 
     Raises:
-        ReplayStartError: The form is right, and the position is none.
+        ReplayStartError: The form is right, but the position is invalid.
     """
     found = _SELECTOR.fullmatch(text)
     if found is None:
@@ -118,7 +119,7 @@ def from_position_selector(text: str) -> ReplayStart | None:
         raise ReplayStartError(
             f"The supplied {found['field']} {shown(position)} is invalid: it is {allowed}."
         )
-    # '>' means from the next one on: offsets and milliseconds are whole.
+    # '>' means from the next one on: offsets and milliseconds are whole numbers.
     place = int(position) + (found["operator"] == ">")
     if by_time:
         return ReplayStart(StartKind.DATE, check_date(place), form=POSITION)
@@ -126,8 +127,8 @@ def from_position_selector(text: str) -> ReplayStart | None:
 
 
 CBS_MECHANISM: Final = "MSSBCBS"
-"""The SASL mechanism of a client that will say by a token at ``$cbs`` who it is; until then it has said no more
-than by ANONYMOUS."""
+"""The SASL mechanism of a client that identifies itself later, by a token at ``$cbs``; until then we know no more of it
+than with ANONYMOUS."""
 
 EPOCH: Final = "com.microsoft:epoch"
 """A receiver's owner level, a whole number: of two receivers the one with the higher level has the partition."""

@@ -1,6 +1,6 @@
 """
-Frames of clients of Event Hubs: cut from bytes that come in any pieces, padded with every field as the Python client
-of Event Hubs wants them, seen before the engine sees them; and batches of events in one transfer.
+Frames of clients of Event Hubs: cutting bytes into frames, padding outgoing frames with every field as the Python
+client of Event Hubs requires, looking at incoming frames before the engine does; and batches of events in one transfer.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ HEADER_BYTES: Final = 8
 
 class FrameCutter:
     """
-    Bytes in any pieces, cut into whole frames and protocol headers.
+    Cuts bytes, which come in any pieces, into whole frames and protocol headers.
 
     Args:
-        largest_bytes: Of a frame; what says that it is larger is taken for no frame.
+        largest_bytes: The largest frame; bytes that declare a larger size are taken for no frame.
     """
 
     def __init__(self, largest_bytes: int) -> None:
         self._largest = largest_bytes
         self._rest = b""
         self._is_blind = False
-        """What came was no frame: all is handed on from there."""
+        """The bytes were no frame: everything from there on is handed on uncut."""
 
     def cut(self, data: bytes) -> Iterator[bytes]:
-        """The frames that are whole now; what is no frame comes as it is."""
+        """The frames that are whole by now; bytes that are no frame come as they are."""
         rest = self._rest + data if self._rest else data
         start, end = 0, len(rest)
         while not self._is_blind and end - start >= HEADER_BYTES:
@@ -73,27 +73,27 @@ FIELDS: Final = {OPEN: 10, BEGIN: 8, ATTACH: 14, FLOW: 11, TRANSFER: 11, DISPOSI
 """Fields that a performative has when none is left out (AMQP 1.0 section 2.7)."""
 
 ERROR_FIELDS: Final = 3
-"""Those of an error (AMQP 1.0 section 2.8.14): of a close's, the client reads all."""
+"""Fields of an error (AMQP 1.0 section 2.8.14): the client reads all fields of a close's error."""
 
 PADDING_BYTES: Final = 32
 """More than padding adds to any frame: a null for each field, and three bytes for each of the list's sizes."""
 
 
 class Padder:
-    """Fills up the performatives of all frames that go out on one connection."""
+    """Pads the performatives of all frames that are sent on one connection."""
 
     def __init__(self) -> None:
-        # What the engine writes are frames, however large the peer lets them be.
+        # The engine writes only frames; how large they may be, the peer has said.
         self._cutter = FrameCutter(0xFFFF_FFFF)
 
     def pad(self, data: bytes) -> bytes:
-        """What is to be written now; a frame that is not whole yet is kept for the next time."""
+        """The bytes to write now; a frame that is not whole yet is kept for the next call."""
         return b"".join(map(padded, self._cutter.cut(data)))
 
 
 def padded(frame: bytes) -> bytes:
     """
-    A frame whose performative has all its fields; of a close, its error has.
+    The frame with all fields of its performative; of a close, with all fields of its error.
 
     Args:
         frame: One whole frame as an engine writes it: its performative's descriptor a smallulong. Any other, such as a
@@ -140,7 +140,7 @@ BATCH_FORMAT: Final = 0x80013700
 """Message-format of a batch: each of its data sections is a message."""
 
 LEAST_FRAME: Final = 512
-"""No peer may ask for smaller frames (AMQP 1.0 section 2.3.1)."""
+"""No peer may ask for smaller frames (AMQP 1.0 section 2.7.1)."""
 
 
 class IncomingFrames:
@@ -154,22 +154,22 @@ class IncomingFrames:
     def __init__(self, largest_bytes: int) -> None:
         self._cutter = FrameCutter(largest_bytes)
         self._names: dict[tuple[int, Any], str] = {}
-        """Links that the peer sends on, by channel and handle."""
+        """Names of the links that the peer sends on, by channel and handle."""
         self._tags: dict[tuple[int, Any], bytes] = {}
-        """Deliveries that have begun, likewise."""
+        """Tags of the deliveries that have begun, by channel and handle."""
         self._batches: dict[str, set[bytes]] = {}
-        """Tags of batches that nobody has asked for yet, by the name of their link."""
+        """Tags of batches that ``is_batch`` has not reported yet, by the name of their link."""
 
     def follow(self, link: str) -> None:
-        """From now on the batches of this link are remembered."""
+        """From now on, remember the batches of this link."""
         self._batches[link] = set()
 
     def forget(self, link: str) -> None:
-        """The link is gone."""
+        """The link is detached: forget its batches."""
         self._batches.pop(link, None)
 
     def is_batch(self, link: str, tag: bytes) -> bool:
-        """Whether a delivery is a batch; it is asked once."""
+        """Whether a delivery is a batch; to be asked once for each delivery."""
         tags = self._batches.get(link)
         if not tags or tag not in tags:
             return False
@@ -181,7 +181,7 @@ class IncomingFrames:
         Look at bytes from the peer.
 
         Returns:
-            What the engine is to be given. An open frame asks it for frames that leave room for padding.
+            The bytes for the engine. The max-frame-size of an open is lowered, so that there is room for padding.
         """
         return b"".join(map(self._look, self._cutter.cut(data)))
 
@@ -211,7 +211,7 @@ class IncomingFrames:
                 smaller = [*performative.value[:2], UInt(fields[2] - PADDING_BYTES), *performative.value[3:]]
                 return framed(frame, start, OPEN, smaller, behind)
         except (CodecError, TypeError):
-            # The engine will say what is wrong with it.
+            # The engine reports what is wrong with it.
             pass
         return frame
 
@@ -220,7 +220,7 @@ class IncomingFrames:
         if tags is None:
             return
         tag = fields[2]
-        # Only the first transfer of a delivery has to have them (AMQP 1.0 section 2.7.5).
+        # Only the first transfer of a delivery has to have tag and format (AMQP 1.0 section 2.7.5).
         if key not in self._tags and isinstance(tag, bytes) and fields[3] == BATCH_FORMAT:
             tags.add(tag)
         begun = self._tags.get(key, tag)
@@ -238,7 +238,7 @@ class IncomingFrames:
         The events of a batch, in their order.
 
         Raises:
-            CodecError: It is no message whose body is data sections, or one of those holds no message.
+            CodecError: The content is no message with data sections, or one of its data sections holds no message.
         """
         body = sections.body(content)
         if body.kind != "data" or not body.parts:

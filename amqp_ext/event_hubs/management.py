@@ -20,10 +20,10 @@ from amqp_ext.message import sections
 from amqp_ext.request_nodes import NOT_IMPLEMENTED, BadRequest, Request, RequestNode, message, value_of
 
 SAS_TOKEN: Final = "servicebus.windows.net:sastoken"
-"""The kind of a token that is a shared access signature."""
+"""The kind of token that is a shared access signature."""
 
 JWT: Final = "jwt"
-"""The kind of a token that an identity provider has given."""
+"""The kind of token that an identity provider has issued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class PutToken:
 
 @dataclass(frozen=True, slots=True)
 class ReadHub:
-    """What there is to know of an event hub. Results in ``HubState``."""
+    """Describe an event hub. Results in ``HubState``."""
 
     name: str
     token: str | None = field(default=None, repr=False)
-    """A token that came with the request, and permits this one."""
+    """A token that came with the request, and permits this request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPartition:
-    """What there is to know of a partition. Results in ``PartitionState``."""
+    """Describe a partition. Results in ``PartitionState``."""
 
     hub: str
     partition: str
@@ -62,15 +62,15 @@ class HubState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as it is in the log."""
+    """The state of a partition in the log."""
 
     hub: str
     begin: int
-    """The first id that is there, or that the next event may have."""
+    """The first id of the partition; where it is empty, the id that the next event may have."""
     last: int | None
     """The last id; None where the partition is empty."""
     last_ms: int
-    """When that arrived; 0 where the partition is empty."""
+    """When the last event arrived, in ms since the epoch; 0 where the partition is empty."""
 
 
 HUB: Final = "com.microsoft:eventhub"
@@ -88,12 +88,12 @@ _STRING: Final = 0xB1
 
 
 class CbsNode(RequestNode):
-    """Takes tokens."""
+    """The node that takes tokens."""
 
     address = CBS
 
     def command(self, properties: sections.Properties, content: bytes) -> PutToken:
-        """What is asked for, by application properties and body."""
+        """The command that a message asks for by its application properties and body."""
         asked = sections.application_properties(content)
         operation = _text(asked, "operation")
         if operation != "put-token":
@@ -106,22 +106,22 @@ class CbsNode(RequestNode):
         return PutToken(token, _text(asked, "type"))
 
     def answer(self, request: Request, result: Any) -> bytes:
-        """The message that says what came of a request."""
+        """The message with the result of a request."""
         return _answer(request, 202, "Accepted", None)
 
     def refuse(self, request: Request, condition: str, text: str) -> bytes:
         """The message that says why a request was not carried out."""
-        # Without the condition: where there is one, the Python client looks at neither status nor text.
+        # Without the condition: if there is one, the Python client looks at neither status nor text.
         return _answer(request, _STATUS.get(condition, 400), text, None)
 
 
 class ManagementNode(RequestNode):
-    """Tells of event hubs and their partition."""
+    """The node that describes event hubs and their partition."""
 
     address = MANAGEMENT
 
     def command(self, properties: sections.Properties, content: bytes) -> ReadHub | ReadPartition:
-        """What is asked for, by application properties."""
+        """The command that a message asks for by its application properties."""
         asked = sections.application_properties(content)
         operation, kind = _text(asked, "operation"), _text(asked, "type")
         if operation != "READ":
@@ -136,7 +136,7 @@ class ManagementNode(RequestNode):
         raise BadRequest(f"{HUB} and {PARTITION_TYPE} can be read, not {kind!r:.60}", NOT_IMPLEMENTED)
 
     def answer(self, request: Request, result: Any) -> bytes:
-        """The message that says what came of a request."""
+        """The message with the result of a request."""
         return _answer(request, 200, "OK", _described(result))
 
     def refuse(self, request: Request, condition: str, text: str) -> bytes:
@@ -152,7 +152,7 @@ def _described(state: HubState | PartitionState) -> dict[str, Any]:
             "created_at": Timestamp(state.created_ms),
             "partition_count": Int(1),
             "partition_ids": Array([PARTITION], _STRING),
-            # There is one copy. The Go client takes no answer without it, though nothing is replicated.
+            # There is one copy, and nothing is replicated; but the Go client rejects an answer without the factor.
             "georeplication_factor": Int(1),
         }
     last = -1 if state.last is None else state.last
@@ -161,7 +161,7 @@ def _described(state: HubState | PartitionState) -> dict[str, Any]:
         "name": state.hub,
         "partition": PARTITION,
         "begin_sequence_number": Long(state.begin),
-        # Nothing is replicated, so nothing has an epoch. The Rust client takes no answer without the latter.
+        # Nothing is replicated, so nothing has an epoch; but the Rust client rejects an answer without the latter one.
         "begin_sequence_number_epoch": Int(-1),
         "last_enqueued_sequence_number_epoch": Int(-1),
         "last_enqueued_sequence_number": Long(last),
@@ -172,7 +172,7 @@ def _described(state: HubState | PartitionState) -> dict[str, Any]:
 
 
 def _answer(request: Request, status: int, text: str, value: Any, condition: str | None = None) -> bytes:
-    # The Python client looks for the description by the name that the draft of AMQP Management has.
+    # The Python client looks for the description under the name that the draft of AMQP Management gives it.
     said: dict[str, Any] = {"status-code": Int(status), "status-description": text, "statusDescription": text}
     if condition is not None:
         said["error-condition"] = condition
@@ -192,7 +192,7 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*/?")
 
 
 class TokenError(ValueError):
-    """A token that is not good. Its text is a sentence for its owner, and holds no secret."""
+    """An invalid token. The text is a sentence for the token's owner, and holds no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Token:
 
     key_name: str
     resource: str
-    """Path of the entity that it is for, and of all below; "" is everything."""
+    """The path that the token permits, with everything below it; "" permits everything."""
     expires_s: int
     """Seconds since the epoch."""
     signature: str
@@ -210,10 +210,10 @@ class Token:
 
     def check(self, key: str, now_s: float) -> None:
         """
-        Hold it against the key that it names.
+        Check the token against the key that it names.
 
         Raises:
-            TokenError: It was made with another key, or has expired.
+            TokenError: The token was made with another key, or has expired.
         """
         wanted = sign(key, self.encoded_resource, self.expires_s)
         if not hmac.compare_digest(self.signature.encode(), wanted.encode()):
@@ -222,7 +222,7 @@ class Token:
             raise TokenError(f"the token has expired {now_s - self.expires_s:.0f} s ago")
 
     def covers(self, path: str) -> bool:
-        """Whether it is for this entity, or for one that this is part of; case counts, as in names of queues."""
+        """Whether the token permits this path: it is the token's, or below it. Case counts, as in names of queues."""
         own = self.resource
         return not own or path == own or path.startswith(f"{own}/")
 
@@ -232,7 +232,7 @@ def read_token(text: str) -> Token:
     Read a shared access signature.
 
     Raises:
-        TokenError: It is none.
+        TokenError: The text is not a shared access signature.
     """
     if not text.startswith(_PREFIX):
         raise TokenError(
@@ -255,12 +255,12 @@ def read_token(text: str) -> Token:
 
 
 def path_of(resource: str) -> str:
-    """The entity in a resource's URL: what is behind the host, without a slash at its end."""
+    """The path in a resource's URL: what follows the host, without slashes at its ends."""
     url = _URL.match(resource)
     return (resource[url.end() :] if url else resource).strip("/")
 
 
 def sign(key: str, encoded_resource: str, expires_s: int) -> str:
-    """The signature that a key gives to a resource until a time."""
+    """The signature, with a key, of a resource and an expiry time."""
     signed = f"{encoded_resource}\n{expires_s}"
     return base64.b64encode(hmac.new(key.encode(), signed.encode(), hashlib.sha256).digest()).decode()

@@ -1,5 +1,5 @@
 """
-The filter-set of a source: what a consumer asks for beside an address.
+The filter-set of a source: what a consumer asks for in addition to an address.
 
 ===========================================  ==================  ============================================
 descriptor                                   code                value
@@ -13,19 +13,18 @@ descriptor                                   code                value
 those of vendors                             -                   see ``amqp_ext.vendor_forms``
 ===========================================  ==================  ============================================
 
-A filter is known by its descriptor; the key it lies under is the client's own and says nothing. One leniency:
-AMQP wants every value described (1.0 section 3.5.8), and a client that sends a bare value is understood where the
-key is a descriptor of the table, or ``jms-selector``, ``no-local`` or ``sql-filter``, as clients name them.
+A filter is identified by its descriptor; its key is the client's own choice and says nothing. There is one exception:
+AMQP requires that every value is described (1.0 section 3.5.8), but a client that sends a bare value is understood if
+the key is a descriptor of the table, or ``jms-selector``, ``no-local`` or ``sql-filter``, as clients name them.
 
-A selector may hold one top-level AND term ``"m.x-opt-replay-start" = '…'``, the only place where a JMS client
-can ask for a replay beside the address. It is taken out, and the rest is the selector.
+A selector may hold one top-level AND term ``"m.x-opt-replay-start" = '…'``: apart from the address, the only place
+where a JMS client can ask for a replay. The term is taken out, and the rest is the selector.
 
-A link's source is answered with the start as it was resolved, beside the entry that asked for it; who attaches the link
-again with the source as it is in place asks for both, and gets what was asked for first.
+The answer to an attach has the resolved start in its source, in addition to the entry that asked for it. A client that
+attaches the link again with that source asks for both, and gets the start that it asked for at first.
 
-Invariant: a replay start is read or refused, never dropped. That is why an unknown filter of our own domain,
-and an unknown one under the key of a replay start, are errors, where any other unknown filter is only left
-out of the reply.
+Invariant: a replay start is read or refused, never dropped. So an unknown filter of our own domain is an error, and so
+is an unknown one under the key of a replay start; any other unknown filter is only left out of the reply.
 """
 
 from __future__ import annotations
@@ -89,12 +88,12 @@ class Filters:
     What a filter-set asks for.
 
     Attributes:
-        selector: Valid, and without its replay start.
-        properties: As they came; so are ``application_properties`` and ``sql``.
-        message_filters: Those of vendors.
+        selector: The selector, checked, without the replay start that was in it.
+        properties: As received; so are ``application_properties`` and ``sql``.
+        message_filters: The filters of vendors' forms.
         accepted: Keys of the entries that were understood, to be echoed with their values unchanged.
-        unknown: Keys of those that were not.
-        wants_stream_offset: A filter was there whose clients look for ``x-stream-offset``.
+        unknown: Keys of the entries that were not understood.
+        wants_stream_offset: Whether there is a filter whose clients read ``x-stream-offset``.
     """
 
     start: ReplayStart | None = None
@@ -110,7 +109,7 @@ class Filters:
 
     @property
     def selection(self) -> str:
-        """What is asked of messages, as a text: equal for those who ask for the same. Empty where nothing is asked."""
+        """The conditions on messages as a text, equal for consumers with the same conditions; empty without any."""
         maps = [
             sorted(each.items(), key=repr) for each in (self.properties, self.application_properties) if each
         ]
@@ -123,8 +122,8 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
     Read a source's filter-set; null entries are as good as absent (AMQP 1.0 section 3.5.8).
 
     Raises:
-        FilterError: A known filter has a bad value, or is given twice.
-        ReplayStartError: A start is bad, or there are two that differ.
+        FilterError: A known filter has an invalid value, or is given twice.
+        ReplayStartError: A start is invalid, or two starts differ.
     """
     values: dict[Symbol, Any] = {}
     accepted: list[Symbol] = []
@@ -171,7 +170,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
 
 
 def _identify(key: Any, entry: Any) -> tuple[Symbol | None, Any]:
-    """Which filter an entry is, and its value; no filter for one that we do not know."""
+    """The descriptor of an entry's filter, None for an unknown filter; and the entry's value."""
     if not isinstance(entry, Described):
         name = _BY_KEY.get(key) if isinstance(key, str) else None
         if name is None and _is_ours(key):
@@ -196,10 +195,10 @@ def _is_ours(name: Any) -> bool:
 
 
 def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None]:
-    """The selector that is left, and the replay start that was in it or that all of it was."""
+    """The selector without its replay start, and that start, which may be the whole selector."""
     text = _read_text(values, SELECTOR)
     if text is None or not text.strip():
-        return None, None  # to JMS an empty selector is none (JMS 2.0 section 3.8.1.1)
+        return None, None  # in JMS an empty selector is no selector (JMS 2.0 section 3.8.1.1)
     for read_start in SELECTOR_STARTS:
         if (start := read_start(text)) is not None:
             return None, start
@@ -212,7 +211,7 @@ def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None
 
 
 def _read(values: FilterValues, name: Symbol, is_its_type: Callable[[Any], bool], what: str) -> Any:
-    """The value of a filter, of the type that ``what`` names; None where it is not there."""
+    """The value of a filter, of the type that ``what`` names; None if there is no such filter."""
     if name not in values:
         return None
     value = values[name]

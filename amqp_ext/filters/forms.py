@@ -1,7 +1,7 @@
 """
-Forms of filters that vendors have beside AMQP's and our own, as the reader of a filter-set wants them.
+Vendors' filters, in addition to AMQP's and our own, as values that the reader of a filter-set uses.
 
-A vendor's folder makes these values, ``amqp_ext.vendor_forms`` composes them, and ``filter_set`` reads by them.
+A vendor's folder makes these values, ``amqp_ext.vendor_forms`` composes them, and ``filter_set`` reads with them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ FilterValues = Mapping[Symbol, Any]
 """The values of a filter-set by the names of their filters."""
 
 MessageTest = Callable[[MessageView], bool]
-"""Whether a message is taken; raises ``CodecError`` where a section it looks at cannot be decoded."""
+"""Whether a message passes; raises ``CodecError`` if a section that it reads cannot be decoded."""
 
 ReadSelectorStart = Callable[[str], ReplayStart | None]
-"""Reads a selector that is no selector but says where to start; None for any other. Raises ``ReplayStartError``."""
+"""Reads a selector that only says where to start; None for any other selector. Raises ``ReplayStartError``."""
 
 
 class FilterError(ValueError):
@@ -29,7 +29,7 @@ class FilterError(ValueError):
     A known filter that cannot be honoured. Its text is a sentence.
 
     Attributes:
-        field: The name of its descriptor.
+        field: The filter's descriptor.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -38,10 +38,10 @@ class FilterError(ValueError):
 
 
 class MessageFilter(Protocol):
-    """A filter that looks at messages, read and not yet compiled. Equal to any other that asks for the same."""
+    """A filter on messages, read and not yet compiled. Equal to every filter that asks for the same."""
 
     def compile(self) -> MessageTest:
-        """Whether a message passes it; reading a section that is malformed raises ``CodecError``."""
+        """The filter's test of a message; it raises ``CodecError`` for a malformed section that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class FilterForms:
     The filters of one vendor.
 
     Attributes:
-        names: Their descriptors.
-        start_names: Those among them that ask for a start: one with another descriptor is refused, not left out.
+        names: The filters' descriptors.
+        start_names: The names that ask for a start: such a key with another descriptor is refused, not left out.
         read_start: The start that the values ask for, or None. Raises ``ReplayStartError``.
-        read_filter: What the values ask of messages, or None. Raises ``FilterError``.
-        want_stream_offset: Whether who sends any of them looks for ``x-stream-offset`` on each message.
+        read_filter: The condition on messages in the values, or None. Raises ``FilterError``.
+        want_stream_offset: Whether clients that send one of the filters read ``x-stream-offset`` on each message.
     """
 
     names: frozenset[Symbol]

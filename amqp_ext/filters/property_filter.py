@@ -38,11 +38,11 @@ def compile_properties_filter(entries: Mapping[Any, Any]) -> MessageTest:
     """
     Compile the value of an ``amqp:properties-filter`` (0x173).
 
-    Keys are the field names of AMQP 1.0 section 3.2.4 with hyphens, as symbol or string; integers of any
-    width and strings in place of symbols are taken, since clients differ in what they send.
+    Keys are the field names of AMQP 1.0 section 3.2.4 with hyphens, as symbol or string. Integers of any
+    width and strings in place of symbols are accepted, since clients differ in what they send.
 
     Raises:
-        PropertyFilterError: It is no map, or an entry is none.
+        PropertyFilterError: The value is no map, or an entry is invalid.
     """
     tests = []
     for name, value in _checked(entries).items():
@@ -69,10 +69,10 @@ def compile_application_properties_filter(entries: Mapping[Any, Any]) -> Message
     """
     Compile the value of an ``amqp:application-properties-filter`` (0x174).
 
-    The property must be there for a null entry to match: "the respective entries" of section 4.2.5, and so RabbitMQ.
+    A null entry matches only if the property is there: "the respective entries" of section 4.2.5, as at RabbitMQ.
 
     Raises:
-        PropertyFilterError: It is no map, or an entry is none.
+        PropertyFilterError: The value is no map, or an entry is invalid.
     """
     tests = [(name, _test(name, value)) for name, value in _checked(entries).items()]
 

@@ -1,9 +1,9 @@
 """
-Delivery-ids of a session whose peer counts them apart for each of its links, and not over all of them (AMQP 1.0
-section 2.7.5): which id the engine, which counts them over all links, has for what the peer calls by another.
+Delivery-ids of a session whose peer numbers deliveries per link, though AMQP 1.0 numbers them per session (section
+2.7.5). This module translates between the peer's ids and the engine's, which are per session.
 
-Two links of such a session may have the same id unsettled. Nobody here has to guess which is meant: a transfer names
-its link, and what the engine says of a delivery is said again with the id that came on that delivery's link.
+Two links of such a session may have unsettled deliveries with the same id. That is never ambiguous here: a transfer
+names its link, and a disposition of the engine is passed on with the id that the peer used on the delivery's link.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ _MOST_BEHIND: Final = 2**30
 @dataclass(slots=True)
 class _Link:
     number: int
-    """What the peer calls its newest delivery."""
+    """The peer's id of the link's newest delivery."""
     own: int
-    """What the engine calls that."""
+    """The engine's id of that delivery."""
     unsettled: set[int] = field(default_factory=set)
-    """What the engine calls those that are to be settled."""
+    """The engine's ids of the link's unsettled deliveries."""
 
 
 class SeparateIds:
     """
-    The delivery-ids of one session, from the first delivery whose id was not the next.
+    The delivery-ids of one session, from the first delivery on whose id was not the session's next.
 
     Args:
-        next_id: The engine's for that one. Of deliveries before it peer and engine have the same.
+        next_id: The engine's id of that delivery. For the deliveries before it, peer and engine have the same ids.
 
-    Invariant: what is held is an entry for each link, and one for each delivery that is to be settled.
+    Invariant: memory holds one entry for each link, and one for each unsettled delivery.
     """
 
     def __init__(self, next_id: int) -> None:
         self._next = self._since = next_id
         self._links: dict[int, _Link] = {}
-        """By handle."""
+        """The links that have begun a delivery here, by handle."""
         self._unsettled: dict[int, tuple[_Link, int]] = {}
-        """By the engine's id, the link and the peer's."""
+        """By the engine's id: the link, and the peer's id."""
 
     def __len__(self) -> int:
         return len(self._unsettled)
 
     def begin(self, handle: int, number: int, *, is_settled: bool) -> int | None:
         """
-        The peer begins a delivery, and gives it a number.
+        The peer begins a delivery with the id ``number``.
 
         Returns:
-            The number that was due, where it is another one; the delivery has not begun then. None where it is right,
-            as any is for the first that is known of its link.
+            None if the id is right; for the first delivery that is seen here on a link, every id is. Otherwise the id
+            that was due, and the delivery has not begun.
         """
         link = self._links.get(handle)
         if link is None:
@@ -64,17 +64,17 @@ class SeparateIds:
             link.unsettled.add(link.own)
         self._next = (self._next + 1) % ID_MODULUS
         if (self._next - self._since) % ID_MODULUS > _MOST_BEHIND:
-            # Ids come round: a new one is never to be taken for one from before.
+            # Ids wrap around: a new id must never be taken for one from before the separation.
             self._since = (self._next - _MOST_BEHIND) % ID_MODULUS
         return None
 
     def newest(self, handle: int) -> tuple[int, int] | None:
-        """What the peer calls the newest delivery of a link, and what the engine does; None for one from before."""
+        """The peer's and the engine's id of a link's newest delivery; None if the link has begun none here."""
         link = self._links.get(handle)
         return None if link is None else (link.number, link.own)
 
     def settle(self, own: int) -> int | None:
-        """A delivery is settled, by the engine's id: the peer's for it; None where its link is gone."""
+        """Settle a delivery by the engine's id. Returns the peer's id; None if the delivery's link is detached."""
         if (own - self._since) % ID_MODULUS >= ID_MODULUS // 2:
             return own
         link, number = self._unsettled.pop(own, (None, None))
@@ -83,7 +83,7 @@ class SeparateIds:
         return number
 
     def settle_range(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The same of several, from the first to the last, as ranges of the peer's ids."""
+        """Settle the engine's ids from ``first`` to ``last``. Returns the peer's ids as ranges."""
         ranges: list[tuple[int, int]] = []
         for step in range((last - first) % ID_MODULUS + 1):
             number = self.settle((first + step) % ID_MODULUS)
@@ -96,7 +96,7 @@ class SeparateIds:
         return ranges
 
     def detach(self, handle: int) -> None:
-        """The peer has detached a link: nothing is said of its deliveries any more."""
+        """The peer has detached a link: forget its deliveries."""
         link = self._links.pop(handle, None)
         for own in link.unsettled if link is not None else ():
             del self._unsettled[own]

@@ -1,8 +1,8 @@
 """
-Flow frames, read and written beside the engine (AMQP 1.0 sections 2.6.7 and 2.7.4).
+Flow frames, read and written around the engine (AMQP 1.0 sections 2.6.7 and 2.7.4).
 
-An engine may not tell that a peer asked for our state, nor say the state of a link that nothing changed on. What is
-asked for is found in the peer's frames here, and what the engine says of a session is completed with a link's state.
+An engine may not report that a peer asked for our state, and may not send the state of a link on which nothing changed.
+So the request is found in the peer's frames here, and a link's state is added to the engine's flow of the session.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class StateRequest:
     A flow with which a peer asks for our state.
 
     Attributes:
-        handle: The peer's for the link; None where it asks for the session's state alone.
-        limit: Delivery-count up to which the peer's credit reaches, where it receives.
-        is_drain: The credit is to be used up.
-        is_echo: It asks for an answer in any case.
+        handle: The peer's handle of the link; None if it asks for the session's state alone.
+        limit: The delivery-count up to which the peer's credit reaches, if the peer receives.
+        is_drain: The peer drains the link: the credit is to be used up.
+        is_echo: The peer asks for an answer in any case.
     """
 
     handle: int | None
@@ -37,7 +37,7 @@ class StateRequest:
 
 
 def frames_of(data: bytes) -> Iterator[bytes]:
-    """Cut whole frames; what begins with none, or is not whole, comes as one piece at the end."""
+    """Cut octets into whole frames; a remainder that is no frame, or not a whole one, comes last, as one piece."""
     start = 0
     while len(data) - start >= _HEADER_BYTES:
         size = int.from_bytes(data[start : start + 4], "big")
@@ -50,7 +50,7 @@ def frames_of(data: bytes) -> Iterator[bytes]:
 
 
 def fields_of(frame: bytes, code: int) -> list[Any] | None:
-    """The fields of a frame that is of this performative, as many as it has; None where it is none."""
+    """The fields of a frame with this performative, as many as it has; None for any other frame."""
     start = frame[4] * 4 if len(frame) > _HEADER_BYTES else 0
     if start < _HEADER_BYTES or frame[start : start + 3] != bytes((0x00, 0x53, code)):
         return None
@@ -63,7 +63,7 @@ def fields_of(frame: bytes, code: int) -> list[Any] | None:
 
 
 def state_request_of(fields: list[Any]) -> StateRequest | None:
-    """What a peer asks for with a flow that has these fields, all of them; None where it asks for nothing."""
+    """What a peer asks for with a flow; None if it asks for nothing. ``fields`` has all fields of a flow."""
     handle, count, credit, is_drain, is_echo = *fields[4:7], fields[8] is True, fields[9] is True
     if not is_echo and not (is_drain and handle is not None):
         return None
@@ -72,8 +72,7 @@ def state_request_of(fields: list[Any]) -> StateRequest | None:
 
 def with_handle_max(output: bytes, handle_max: int) -> bytes:
     """
-    What an engine says, with the greatest handle that the peer may use in the begins that are among it (section 2.7.2):
-    whole frames.
+    The engine's output, whole frames, with the greatest handle that the peer may use set in its begins (section 2.7.2).
     """
     pieces = list(frames_of(output))
     for index, piece in enumerate(pieces):
@@ -88,12 +87,12 @@ def with_handle_max(output: bytes, handle_max: int) -> bytes:
 
 def with_link_state(output: bytes, handle: int, *, count: int, credit: int, is_drain: bool) -> bytes:
     """
-    Complete what an engine says of a session with the state of a link that it sends on.
+    Add the state of a link that the engine sends on to the engine's flow of the session.
 
     Args:
-        output: Whole frames of the engine's; the first flow among them that is of no link is completed.
-        handle: Ours for the link.
-        count: Its delivery-count.
+        output: The engine's output, whole frames; the first flow without a handle gets the link's state.
+        handle: Our handle of the link.
+        count: The link's delivery-count.
     """
     pieces = list(frames_of(output))
     for index, piece in enumerate(pieces):

@@ -1,6 +1,6 @@
 """
-Performatives (AMQP 1.0 section 2.7): their codes and frames, what their fields have to be, and what an open frame asks
-of other connections of its container (AMQP Enforcing Connection Uniqueness).
+Performatives (AMQP 1.0 section 2.7): their codes, their frames, the types of their fields, and what an open frame asks
+for with regard to other connections of its container (AMQP Enforcing Connection Uniqueness).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x1
 _NAMES: Final = ("open", "begin", "attach", "flow", "transfer", "disposition", "detach", "end", "close")
 
 NAMES: Final = dict(zip(range(OPEN, CLOSE + 1), _NAMES, strict=True))
-"""By code."""
+"""The names of the performatives, by code."""
 
 _CODES: Final = {f"amqp:{name}:list": code for code, name in NAMES.items()} | {
     "amqp:error:list": 0x1D,
@@ -36,15 +36,15 @@ _CODES: Final = {f"amqp:{name}:list": code for code, name in NAMES.items()} | {
     "amqp:declared:list": 0x33,
     "amqp:transactional-state:list": 0x34,
 }
-"""Descriptors by symbol, of what frames are made of; a filter's descriptor is its own affair."""
+"""The symbolic descriptors of what occurs in frames, and their codes. Descriptors of filters are not among them."""
 
 
 class FieldError(ValueError):
     """
-    A field that is not as it has to be; the text is a sentence for its sender.
+    A field that is missing or has the wrong type; the text is a sentence for its sender.
 
     Attributes:
-        is_missing: It has to be there, and is not; else it is of another type.
+        is_missing: The field is mandatory and missing; otherwise it has the wrong type.
     """
 
     def __init__(self, text: str, *, is_missing: bool) -> None:
@@ -55,7 +55,7 @@ class FieldError(ValueError):
 class _Field(NamedTuple):
     name: str
     type: type | None = None
-    """Of its value; None where it is not looked at here."""
+    """The type of its value; None if it is not checked here."""
     is_mandatory: bool = False
 
 
@@ -148,7 +148,7 @@ _TYPES: Final[dict[type, str]] = {
 
 
 def described(value: Any) -> tuple[int | None, Any]:
-    """The code of a decoded descriptor, whichever way it is spelled, and what it describes; None for no code."""
+    """The code of a value's descriptor, which may be a number or a symbol, and what it describes; None for no code."""
     if not isinstance(value, Described):
         return None, value
     descriptor = value.descriptor
@@ -156,18 +156,18 @@ def described(value: Any) -> tuple[int | None, Any]:
 
 
 def code_of(performative: Any) -> int | None:
-    """The code of a decoded performative; None where it is none."""
+    """The code of a decoded performative; None for any other value."""
     code, fields = described(performative)
     return code if code is not None and OPEN <= code <= CLOSE and isinstance(fields, list) else None
 
 
 def framed(frame: bytes, start: int, code: int, fields: list[Any], behind: int) -> bytes:
     """
-    A frame with another performative.
+    The frame with another performative in place of its own.
 
     Args:
-        start: Where its own begins.
-        behind: Where that ends.
+        start: Where its own performative begins.
+        behind: Where its own performative ends.
     """
     body = frame[4:start] + encode(Described(ULong(code), fields)) + frame[behind:]
     return (4 + len(body)).to_bytes(4, "big") + body
@@ -175,10 +175,10 @@ def framed(frame: bytes, start: int, code: int, fields: list[Any], behind: int) 
 
 def checked(code: int, fields: list[Any]) -> list[Any]:
     """
-    The fields of a performative, as many as there may be, null where they are not said.
+    All fields that a performative may have; None for those that are left out.
 
     Raises:
-        FieldError: One is missing, or of another type.
+        FieldError: A mandatory field is missing, or a field has the wrong type.
     """
     known = _FIELDS[code]
     fields = fields + [None] * (len(known) - len(fields))
@@ -200,8 +200,8 @@ def checked(code: int, fields: list[Any]) -> list[Any]:
 
 def numbered(value: Any) -> Any:
     """
-    The same with numbers for descriptors, where it and what is in it are described by symbols that are known here: an
-    engine may know no others.
+    The value with numeric descriptors in place of the symbolic ones that are known here, also in the values inside it:
+    an engine may know only numbers.
     """
     if isinstance(value, Described):
         code, inner = described(value)
@@ -211,35 +211,35 @@ def numbered(value: Any) -> Any:
 
 
 SOLE_CONNECTION: Final = Symbol("sole-connection-for-container")
-"""Capability that a peer desires, and that we offer then."""
+"""The capability that a peer desires and we then offer."""
 
 ENFORCEMENT_POLICY: Final = Symbol("sole-connection-enforcement-policy")
 DETECTION_POLICY: Final = Symbol("sole-connection-detection-policy")
 ENFORCEMENT: Final = "sole-connection-enforcement"
-"""In the info of the error that an older connection is closed with."""
+"""The key in the info of the error with which an older connection is closed."""
 
 STRONG: Final = 0
-"""Detection of all connections of the container, whatever these desire themselves."""
+"""The detection policy: all connections of the container count, whatever they desire themselves."""
 
 
 class EnforcementPolicy(IntEnum):
-    """What becomes of a connection when its container opens another one."""
+    """What happens when a container that has a connection opens another one."""
 
     REFUSE_CONNECTION = 0
     CLOSE_EXISTING = 1
 
 
 class PolicyError(ValueError):
-    """An enforcement policy that is none; the text is a sentence for the peer."""
+    """An unknown enforcement policy; the text is a sentence for the peer."""
 
 
 def read_policy(desired: Any, properties: Any) -> EnforcementPolicy | None:
     """
-    The policy that an open frame asks for; None where it does not desire to be alone.
+    The policy that an open frame asks for; None if it does not ask to be the sole connection.
 
     Args:
-        desired: Its desired-capabilities, decoded.
-        properties: Its properties, decoded.
+        desired: The open's desired-capabilities, decoded.
+        properties: The open's properties, decoded.
 
     Raises:
         PolicyError: There is no such policy.

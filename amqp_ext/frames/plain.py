@@ -1,7 +1,7 @@
 """
-Frames that there is nothing to say of: whole messages and settlements, as they come by the thousand.
+Plain frames, which need no closer look: transfers of whole messages and settlements, which come by the thousand.
 
-``plain_frames`` runs for each read. A gateway runs it in C where that was built; what it does is the same.
+``plain_frames`` runs for each read. A gateway runs its version in C if that was built; both do the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 _NUMBERS: Final = {0x40: 0, 0x43: 0, 0x52: 1, 0x70: 4}
-"""Width of what follows a uint's first octet, by that; null, too."""
+"""The number of octets after the format code of a uint or of null, by that code."""
 
 _BOOLEANS: Final = frozenset({0x40, 0x41, 0x42})
 _NOT_TRUE: Final = frozenset({0x40, 0x42})
@@ -26,17 +26,17 @@ def plain_frames(
     data: bytes, position: int, begun: set[int], continued: set[int], next_ids: dict[int, int]
 ) -> int:
     """
-    Skip what needs no closer look: transfers that bring a whole message, with the delivery-id that is the next, or a
-    middle part of one; and a receiver's settled or unsettled dispositions by an outcome without fields. All of these
-    have the fields that they need, of their types.
+    Skip the frames that need no closer look: transfers of a whole message with the next delivery-id, or of a middle
+    part of a message; and a receiver's dispositions, settled or unsettled, with an outcome without fields. Their
+    mandatory fields are there, and all fields have the right types.
 
     Args:
-        begun: Links, by channel and handle (``link_key``), on which a delivery may begin.
-        continued: Those on which one has begun.
-        next_ids: By channel, the next delivery-id; brought up to date. Transfers on other channels are looked at.
+        begun: The links (``link_key``) on which a delivery may begin.
+        continued: The links on which a delivery has begun and goes on.
+        next_ids: The next delivery-id of each channel; updated here. A transfer on another channel is not plain.
 
     Returns:
-        Where the first frame begins that is something else, or is not whole.
+        The position of the first frame that is not plain, or not whole.
     """
     end = len(data)
     head = mark = tail = b""
@@ -51,7 +51,7 @@ def plain_frames(
             and data[position + tail_at : position + stop] == tail
             and int.from_bytes(data[position + number_at : position + tag_at], "big") == next_ids[channel]
         ):
-            # As the one before, but for its number, the octets of its tag and its payload.
+            # Like the frame before, except for its delivery-id, the octets of its tag and its payload.
             next_ids[channel] = (next_ids[channel] + 1) % 2**32
             position += size
             continue
@@ -75,14 +75,14 @@ def plain_frames(
 
 
 def link_key(channel: int, handle: int) -> int:
-    """One number for a link."""
+    """One number that identifies a link."""
     return channel << 32 | handle
 
 
 def _places_in(frame: bytes) -> tuple[int, int, int, int]:
     """
-    Where, in a plain transfer with a tag, its number begins behind its first octet, its tag, what is behind that, and
-    its payload; zeros for one that is spelled in another way than most.
+    Positions in a plain transfer with a tag: its delivery-id without the format code, its tag, the fields after the
+    tag, and its payload. Zeros for a transfer that is not encoded in the usual way.
     """
     if frame[_PERFORMATIVE] != 0xC0:
         return 0, 0, 0, 0
@@ -95,7 +95,7 @@ def _places_in(frame: bytes) -> tuple[int, int, int, int]:
 
 
 def _list_in(frame: bytes) -> tuple[bytes, int]:
-    """The fields of a performative, encoded, and how many there are; no octets and none where they are no list."""
+    """The encoded fields of a performative, and their count; no octets and zero if they are not a list."""
     form = frame[_PERFORMATIVE : _PERFORMATIVE + 1]
     width = 1 if form == b"\xc0" else 4 if form == b"\xd0" else 0
     start = _PERFORMATIVE + 1 + width
@@ -107,7 +107,7 @@ def _list_in(frame: bytes) -> tuple[bytes, int]:
 
 
 def _number(fields: bytes, at: int) -> tuple[int, int | None]:
-    """The place behind a number, and the number; ``_WRONG`` where there is none, not even null."""
+    """The position after a uint, and its value, None for null; ``_WRONG`` if there is neither a uint nor null."""
     if at >= len(fields):
         return _WRONG, None
     form = fields[at]
@@ -118,7 +118,7 @@ def _number(fields: bytes, at: int) -> tuple[int, int | None]:
 
 
 def _plain_number(frame: bytes, begun: set[int], continued: set[int]) -> int:
-    """The delivery-id of a plain transfer that is whole, ``_MIDDLE`` for a middle part; ``_WRONG`` for others."""
+    """The delivery-id of a plain transfer of a whole message; ``_MIDDLE`` for a middle part; ``_WRONG`` for others."""
     fields, count = _list_in(frame)
     if count < 3:
         return _WRONG
@@ -142,7 +142,7 @@ def _plain_number(frame: bytes, begun: set[int], continued: set[int]) -> int:
         at += 1
     else:
         return _WRONG
-    # What is not said is null, as far as there may be fields.
+    # A field that is left out is null.
     if count == 3 and at != len(fields):
         return _WRONG
     at, form = _number(fields + b"\x40" if count == 3 else fields, at)

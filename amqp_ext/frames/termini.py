@@ -1,6 +1,6 @@
 """
-Sources and targets as a peer's attach has them (AMQP 1.0 sections 3.5.3 and 3.5.4): whether their fields are of the
-types and within the values that they have to be, and what an engine may not tell of them.
+Sources and targets of a peer's attach (AMQP 1.0 sections 3.5.3 and 3.5.4): the check of their fields' types and values,
+and facts about them that an engine may not report.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ INVALID_FIELD: Final = "amqp:invalid-field"
 @dataclass(frozen=True, slots=True)
 class BadTerminus:
     """
-    A source or target that a link cannot be attached with.
+    An invalid source or target, for which the attach is refused.
 
     Attributes:
-        field: Its name.
+        field: The name of the invalid field.
         text: A sentence for the peer.
     """
 
@@ -37,13 +37,13 @@ class BadTerminus:
 @dataclass(frozen=True, slots=True)
 class AttachedTermini:
     """
-    What is said of the source and the target of an attach.
+    Facts about the source and the target of an attach.
 
     Attributes:
-        default_outcome: Of the source; None where it says none.
-        bad: What is wrong with them; None where they are as they may be.
-        null: Those of ``source`` and ``target`` that are null.
-        undynamic: Those that have dynamic-node-properties, and are not dynamic.
+        default_outcome: The source's default-outcome; None if it has none.
+        bad: What is wrong with them; None if they are valid.
+        null: Which of ``source`` and ``target`` are null.
+        undynamic: Which of them have dynamic-node-properties without being dynamic.
     """
 
     default_outcome: Outcome | None = None
@@ -57,7 +57,7 @@ def _is_string(value: Any) -> bool:
 
 
 def _is_symbols(value: Any) -> bool:
-    """A field with several values: one of them, or an array; some peers write a list."""
+    """Whether a field that may have several values is one symbol, or an array; some peers write a list."""
     return all(isinstance(symbol, Symbol) for symbol in (value if isinstance(value, list) else [value]))
 
 
@@ -66,7 +66,7 @@ def _is_fields(value: Any) -> bool:
 
 
 _Check = tuple[str, Callable[[Any], bool], str, frozenset[Any] | None]
-"""A field's name, whether a value is of its type, that type in words, and the values there are."""
+"""A field's name, the test of its type, that type in words, and its allowed values (None: any)."""
 
 
 def _of(kind: type) -> Callable[[Any], bool]:
@@ -95,7 +95,7 @@ _CHECKS: Final[dict[int, tuple[str, tuple[_Check, ...]]]] = {
             *_COMMON,
             ("distribution-mode", _of(Symbol), "a symbol", frozenset({"move", "copy"})),
             ("filter", _is_fields, "a map with symbols for keys", None),
-            # The next is read below, and what outcomes are, by amqp_ext.terminus_fields.
+            # read_termini reads default-outcome, and amqp_ext.terminus_fields reads outcomes.
             ("default-outcome", _of(Described), "described", None),
             ("outcomes", lambda _: True, "", None),
             _CAPABILITIES,
@@ -107,8 +107,8 @@ _CHECKS: Final[dict[int, tuple[str, tuple[_Check, ...]]]] = {
 
 def read_termini(source: Any, target: Any) -> AttachedTermini:
     """
-    What is said of two termini, decoded; null, and what is neither source nor target, as a coordinator, has nothing
-    said of it.
+    Check a decoded source and target. Null is only noted; a terminus of another kind, such as a coordinator, is not
+    looked at.
     """
     null: list[str] = []
     undynamic: list[str] = []

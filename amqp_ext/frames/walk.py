@@ -1,14 +1,15 @@
 """
-A walk over the frames of one connection's peer, before its engine has them (AMQP 1.0 sections 2.3 to 2.7).
+A walk over all frames of a connection's peer, before the engine gets them (AMQP 1.0 sections 2.3 to 2.7).
 
-An engine may take in silence what the specification forbids, or close the connection for what ends a session. The
-walk knows which channels have sessions and which handles have links, and finds that: a ``Finding`` is for somebody to
-act on. What it finds is cut out; all else is handed on as it came, but for descriptors by symbol, which an engine may
-not know, for credit past the largest, and for delivery-ids that each link of a session counts apart (``SeparateIds``).
+An engine may silently accept what the specification forbids, or close the connection where only a session should end.
+The walk knows which channels have sessions and which handles have links. It cuts out frames that break the rules, and
+gives the caller a ``Finding`` to act on; other findings report what an engine keeps to itself. All other frames are
+handed on unchanged, except for symbolic descriptors, which an engine may not know, for credit above ``MOST_CREDIT``,
+and for the delivery-ids of a peer that numbers deliveries per link (``SeparateIds``).
 
-Invariants: the work is bounded by the octets that come, and what is held by the largest frame, by the handles that the
-peer has in use, and by its unsettled deliveries where it counts these apart (``renumbered_count``). What cannot be read
-as frames is handed on, for the engine to say what is wrong with it.
+Invariants: the work is bounded by the octets received. Memory is bounded by the largest frame, by the handles that the
+peer has in use, and by the unsettled deliveries of a peer that numbers them per link (``renumbered_count``). Octets
+that cannot be read as frames are handed on: the engine reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from amqp_ext.frames.termini import DECODE_ERROR, INVALID_FIELD, AttachedTermini
 
 @dataclass(frozen=True, slots=True)
 class BadConnection:
-    """The connection is to be closed with this error; nothing behind it is read."""
+    """The connection is to be closed with this error; nothing more is read."""
 
     condition: str
     text: str
@@ -54,7 +55,7 @@ class BadConnection:
 
 @dataclass(frozen=True, slots=True)
 class BadSession:
-    """The session that the peer has on this channel is to end with this error; the peer's end of it is waited for."""
+    """The peer's session on this channel is to end with this error; then the peer's end is awaited."""
 
     channel: int
     condition: str
@@ -63,7 +64,7 @@ class BadSession:
 
 @dataclass(frozen=True, slots=True)
 class BadLink:
-    """The link that the peer has at this handle is to be detached with this error."""
+    """The peer's link at this handle is to be detached with this error."""
 
     channel: int
     handle: int
@@ -74,10 +75,11 @@ class BadLink:
 @dataclass(frozen=True, slots=True)
 class Retirement:
     """
-    A disposition that gives deliveries an outcome in a transaction: what is not held any more is not to be committed.
+    A disposition that gives deliveries an outcome in a transaction. The transaction must not be committed if one of the
+    deliveries is no longer held.
 
     Attributes:
-        count: How many deliveries its range has.
+        count: How many deliveries the disposition's range has.
     """
 
     channel: int
@@ -88,8 +90,8 @@ class Retirement:
 @dataclass(frozen=True, slots=True)
 class Separation:
     """
-    The peer begins to count the delivery-ids of a session's links apart. What the engine says from now on is to pass
-    through ``FrameWalk.in_peers_ids``; this comes before the transfer does with which that begins.
+    The peer begins to number the deliveries of a session per link. From now on, the engine's output has to pass through
+    ``FrameWalk.in_peers_ids``. This finding precedes the transfer that shows it.
     """
 
 
@@ -99,17 +101,18 @@ Finding = StateRequest | BadConnection | BadSession | BadLink | Retirement | Sep
 HEADER_BYTES: Final = 8
 PROTOCOL_HEADER: Final = b"AMQP"
 LEAST_FRAME_BYTES: Final = 512
-"""No peer may ask for smaller frames (section 2.4.1)."""
+"""No peer may ask for smaller frames (section 2.7.1)."""
 MOST_CREDIT: Final = 2**31 - 1
-"""More credit than this an engine may take for a debt."""
+"""An engine may take more credit than this for a negative number."""
 
 _FLOW_MARK: Final = b"\x00\x53\x13"
 _MOST_GROWTH: Final = 10
-"""Octets of a uint, and of a list's larger size and count, over those of the smallest form."""
+"""The most octets that a transfer grows by with another delivery-id: a wide uint, and a wide size and count of the
+list, in place of the smallest forms."""
 _TXN_ID: Final = Symbol("txn-id")
 _TRANSACTIONAL: Final = 0x34
 _SECOND: Final = 1
-"""The receiver's settle mode in which it settles after its peer has."""
+"""The rcv-settle-mode in which the receiver settles after the sender."""
 
 FRAMING_ERROR: Final = "amqp:connection:framing-error"
 NOT_ALLOWED: Final = "amqp:not-allowed"
@@ -119,14 +122,14 @@ HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 WINDOW_VIOLATION: Final = "amqp:session:window-violation"
 
 Piece = tuple["bytes | memoryview", "Finding | None"]
-"""Octets for the engine, whole frames; and what is to be done once it has taken them."""
+"""Whole frames for the engine, and what is to be done once the engine has taken them."""
 
 Skip = Callable[[bytes, int, set[int], set[int], dict[int, int]], int]
 """``plain_frames``, or the same in C."""
 
 
 class Attached(NamedTuple):
-    """An attach that was handed on."""
+    """An attach that was handed on to the engine."""
 
     channel: int
     handle: int
@@ -136,11 +139,11 @@ class Attached(NamedTuple):
 @dataclass(slots=True)
 class _Channel:
     """
-    A session of the peer's.
+    One session of the peer.
 
     Attributes:
-        next_outgoing: The transfer-id that the peer said last that its next transfer has.
-        next_incoming: The one that it said last that it expects from us; None before it did.
+        next_outgoing: The last next-outgoing-id of the peer.
+        next_incoming: The last next-incoming-id of the peer; None if it has sent none yet.
     """
 
     next_outgoing: int
@@ -148,17 +151,17 @@ class _Channel:
     handles: dict[int, bool] = field(default_factory=dict)
     """Handles in use, and whether the peer receives on them."""
     is_over: bool = False
-    """It has ended here: what comes on it is of no interest, until the peer has ended it, too."""
+    """We have ended the session: its frames are dropped until the peer has ended it, too."""
     separate_ids: SeparateIds | None = None
-    """Its delivery-ids, once its links are seen to count them apart."""
+    """The translation of its delivery-ids, once the peer is seen to number them per link."""
 
 
 class FrameWalk:
     """
     Args:
-        largest_bytes: Of a frame; what says that it is larger is for the engine.
-        most_handles: A peer may have so many in use in a session (``handle-max`` is one less).
-        skip: Finds the end of what needs no closer look.
+        largest_bytes: The largest frame; a frame that declares a larger size is left to the engine.
+        most_handles: How many handles a peer may use in a session (``handle-max`` is one less).
+        skip: Finds the end of the frames that need no closer look.
     """
 
     def __init__(self, largest_bytes: int, most_handles: int, skip: Skip = plain_frames) -> None:
@@ -169,38 +172,38 @@ class FrameWalk:
         """The beginning of a frame that is not whole."""
         self._needed_bytes = 0
         self._is_blind = False
-        """What came is no frame: all is handed on from there."""
+        """The octets are no frame: everything from there on is handed on unread."""
         self._is_over = False
         """The connection is to be closed: nothing more is handed on."""
         self._channels: dict[int, _Channel] = {}
         self._begun: set[int] = set()
         """Links on which the peer has sent deliveries, and may begin another."""
         self._continued: set[int] = set()
-        """Those on which it has begun one."""
+        """Links on which the peer has begun a delivery and not completed it."""
         self._formats: dict[int, int] = {}
-        """The message-formats of those deliveries."""
+        """The message-formats of those deliveries, by link."""
         self._next_ids: dict[int, int] = {}
-        """By channel, from its first delivery on, the next delivery-id; not where links count apart."""
+        """The next delivery-id of each channel, from its first delivery on; not of sessions that number per link."""
         self._unanswered: list[_Channel] = []
         """Sessions that the engine has not answered yet, in order."""
         self._answered: dict[int, _Channel] = {}
-        """The last session by each channel of ours."""
+        """By each channel of ours, the last session that was answered on it."""
         self.sole_connection: EnforcementPolicy | None = None
-        """What its open asks of other connections of its container."""
+        """The policy that the peer's open asks for with regard to other connections of its container."""
         # Lists, as they are mostly empty: an empty deque takes ten times as much, in every idle connection.
         self.begun_channels: list[int] = []
-        """Channels of begins that were handed on; whoever hears of the session takes the first."""
+        """Channels of begins that were handed on; the handler of a new session takes the first."""
         self.attached: list[Attached] = []
-        """Attaches likewise."""
+        """Attaches that were handed on; the handler of a new link takes the first."""
 
     @property
     def held_bytes(self) -> int:
-        """What has come of a frame that is not whole."""
+        """How many octets have come of a frame that is not whole."""
         return len(self._held)
 
     @property
     def renumbered_count(self) -> int:
-        """How many deliveries are remembered by the ids that the peer has for them."""
+        """How many unsettled deliveries are held with the peer's own ids."""
         return sum(
             len(session.separate_ids)
             for session in self._channels.values()
@@ -209,15 +212,15 @@ class FrameWalk:
 
     def pieces_of(self, data: bytes) -> list[Piece]:
         """
-        What is to be done for octets that have come, in order: frames for the engine, each time up to and with the
-        one that something is to be said of, or up to where one was cut out.
+        What is to be done for received octets, in order. Each piece has frames for the engine: up to and including a
+        frame with a finding, or up to a frame that was cut out.
         """
         if self._is_over:
             return []
         if self._is_blind:
             return [(data, None)]
         if self._held:
-            # In one piece: octets that come one by one cost no object each.
+            # In one buffer: octets that come one by one do not cost an object each.
             self._held += data
             if len(self._held) < self._needed_bytes:
                 return []
@@ -242,8 +245,8 @@ class FrameWalk:
                 break
             frame = data[position : position + size]
             if request is not None and frame[8:11] == _FLOW_MARK:
-                # What came behind the request went along with it: engines write a drain in front of the settlements
-                # that make room for what it is to bring.
+                # The frames after the request are in its piece, too: engines write a drain before the settlements that
+                # make room for the messages it asks for.
                 yield memoryview(data)[start:position], request
                 start, request = position, None
             handed_on, finding = self._look(frame)
@@ -271,7 +274,7 @@ class FrameWalk:
             self._hold(data[position:])
 
     def _size_at(self, data: bytes, position: int) -> int | None:
-        """Bytes of the frame, or of the protocol header, at a place; None where there is neither."""
+        """Bytes of the frame or protocol header at a position; None if there is neither."""
         if data.startswith(PROTOCOL_HEADER, position):
             return HEADER_BYTES
         size = int.from_bytes(data[position : position + 4], "big")
@@ -285,7 +288,7 @@ class FrameWalk:
     # --- one frame ------------------------------------------------------------------------------------------------
 
     def _look(self, frame: bytes) -> tuple[bytes, Finding | None]:
-        """What the engine is to have of a frame, the frame itself where it is as it may be; and what is found."""
+        """What the engine gets of a frame (the frame itself if nothing has to be changed), and the finding."""
         start = frame[4] * 4
         if not HEADER_BYTES <= start < len(frame) or frame[5] != 0 or frame.startswith(PROTOCOL_HEADER):
             return frame, None
@@ -297,7 +300,7 @@ class FrameWalk:
         channel = int.from_bytes(frame[6:8], "big")
         session = self._channels.get(channel)
         if code is None or (session is None and code not in (OPEN, BEGIN)):
-            # The engine knows what to say of these; a close may come on any channel.
+            # The engine reports what is wrong with these; a close may come on any channel.
             return self._by_number(frame, start, behind, performative), None
         if session is not None and session.is_over and code not in (END, CLOSE):
             return b"", self._begun_over(channel) if code == BEGIN else None
@@ -313,8 +316,8 @@ class FrameWalk:
             return b"", found
         ids = None if session is None else session.separate_ids
         if ids is not None and code == DISPOSITION and not fields[0]:
-            # Of which link's deliveries it speaks, it does not say. Nothing is lost: we settle first (section 2.6.12),
-            # and a peer that does not wait for our word has no use for it either.
+            # It does not say which link's deliveries it is about. Nothing is lost by dropping it: we settle first
+            # (section 2.6.12), and a peer that settles before us does not need our outcome.
             return b"", None
         newest = None if ids is None or code != TRANSFER else ids.newest(fields[0])
         if newest is not None:
@@ -325,9 +328,9 @@ class FrameWalk:
         return self._by_number(frame, start, behind, performative), found
 
     def _in_engines_ids(self, frame: bytes, start: int, behind: int, performative: Any, own: int) -> bytes:
-        """A transfer of the delivery that the engine has by this id."""
+        """The transfer with the engine's delivery-id ``own``."""
         handle, _, *rest = numbered(performative).value
-        # Where the frame is full, and an id could make it too large, it has none: the next is meant.
+        # A frame that an id could make too large gets none: the engine then takes the next one.
         said = UInt(own) if len(frame) <= self._largest - _MOST_GROWTH else None
         return framed(frame, start, TRANSFER, [handle, said, *rest], behind)
 
@@ -355,7 +358,7 @@ class FrameWalk:
         return None
 
     def _by_number(self, frame: bytes, start: int, behind: int, performative: Any) -> bytes:
-        """The frame with numbers for descriptors; the frame itself where it has no symbols that are known here."""
+        """The frame with numeric descriptors; the frame itself if it has no symbolic ones that are known here."""
         if b"\x00\xa3" not in frame and b"\x00\xb3" not in frame:
             return frame
         same = numbered(performative)
@@ -391,7 +394,7 @@ class FrameWalk:
     def _attach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
         handle, peer_receives = fields[1], fields[2]
         if handle in session.handles:
-            # Not only its session: section 2.7.3 has it so.
+            # Section 2.7.3 ends the connection for this, not only the session.
             return self._bad_connection(HANDLE_IN_USE, f"a link is attached at handle {handle}")
         if handle >= self._most_handles:
             problem = (
@@ -431,7 +434,7 @@ class FrameWalk:
         if handle not in session.handles:
             return self._unattached(channel, handle)
         if session.handles[handle]:
-            # The engine has the wrong end of the link.
+            # The peer sends on a link on which it receives; the engine reports that.
             return None
         if mode == _SECOND and settled is not True:
             problem = "a transfer has rcv-settle-mode second; its link was answered with first"
@@ -470,12 +473,12 @@ class FrameWalk:
         return found
 
     def _count(self, channel: int, handle: int, number: int, *, is_settled: bool) -> Finding | None:
-        """A delivery begins that has this delivery-id."""
+        """The peer begins a delivery with this delivery-id."""
         session, found = self._channels[channel], None
         if session.separate_ids is None:
             next_id = self._next_ids.get(channel, number)
             if number == next_id or link_key(channel, handle) in self._begun:
-                # The engine says what is wrong where a link that has sent before leaves ids out.
+                # If a link that has sent before leaves ids out, the engine reports that.
                 self._next_ids[channel] = (next_id + 1) % ID_MODULUS
                 return None
             del self._next_ids[channel]
@@ -498,17 +501,17 @@ class FrameWalk:
             return None
         return Retirement(channel, said[0], count) if isinstance(said[0], bytes) else None
 
-    # --- what the engine says -------------------------------------------------------------------------------------
+    # --- the engine's output --------------------------------------------------------------------------------------
 
     def saw_begins(self, output: bytes) -> bytes:
-        """The engine says this, whole frames: note which sessions of the peer's are begun on which channels of ours."""
+        """Note in the engine's output, whole frames, which channel of ours answers which session of the peer."""
         for frame in frames_of(output):
             if self._unanswered and fields_of(frame, BEGIN) is not None:
                 self._answered[int.from_bytes(frame[6:8], "big")] = self._unanswered.pop(0)
         return output
 
     def in_peers_ids(self, output: bytes) -> bytes:
-        """What the engine says, whole frames: outcomes by the ids that the peer has for its deliveries."""
+        """The engine's output, whole frames, with the peer's delivery-ids in the dispositions."""
         return b"".join(map(self._in_peers_ids, frames_of(output)))
 
     def _in_peers_ids(self, frame: bytes) -> bytes:
@@ -523,7 +526,7 @@ class FrameWalk:
             for begin, end in ids.settle_range(first, first if last is None else last)
         )
 
-    # --- what comes of it -----------------------------------------------------------------------------------------
+    # --- findings -------------------------------------------------------------------------------------------------
 
     def _unattached(self, channel: int, handle: int) -> BadSession:
         return self._bad_session(channel, UNATTACHED_HANDLE, f"no link is attached at handle {handle}")
@@ -561,5 +564,5 @@ class FrameWalk:
 
 
 def _is_behind(number: int, other: int) -> bool:
-    """Of two transfer-ids, by serial number arithmetic (RFC 1982)."""
+    """Whether a transfer-id is lower than another one, by serial number arithmetic (RFC 1982)."""
     return (number - other) % 2**32 >= 2**31

@@ -1,6 +1,6 @@
 /*
- * Whether messages begin alike, for sections, which has the same in Python: a tenth of the time. It is asked of all that
- * come and go, up to three times.
+ * Whether messages begin alike. sections.py has the same in Python, which takes ten times as long. It is called for all
+ * messages that come and go, up to three times.
  */
 
 #define PY_SSIZE_T_CLEAN

@@ -1,11 +1,12 @@
 """
-What the gateway puts in front of a message on its way out: header and message annotations, spliced, never re-encoded;
-in front of copies of logged messages; and in the place of a message whose content was erased.
+What the gateway puts before the bare message: header and message annotations of delivered messages, spliced, never
+re-encoded; annotations of copies of logged messages; and the content that replaces an erased message.
 
-The bare message follows bit for bit. Only where a message brought annotations of its own, or failed before, is its
-front taken apart; all others get a template filled in. One ``Splicer`` serves one kind of link of one log.
+The bare message follows bit for bit. The front of a message is taken apart only if the message brought annotations of
+its own, or if a delivery of it has failed; other messages get a filled-in template. One ``Splicer`` serves one kind of
+link of one log.
 
-Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored by whoever does not know them):
+Annotations delivered (AMQP 1.0 section 3.2.10; clients may ignore ``x-opt-`` keys that they do not know):
 
 =========================  =========  =============================================================================
 ``x-opt-topic``            string     what the message was published to
@@ -15,19 +16,19 @@ Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored b
 ``x-opt-offset``           string     the id in decimal (Event Hubs)
 ``x-opt-replay-end``       boolean    true on the last message before live
 ``x-stream-offset``        long       the id, only for links that used RabbitMQ's filter
-``x-opt-replay-name``      string     the replay that brings it; in place of what the message came with
+``x-opt-replay-name``      string     the replay that delivers it; replaces what the message came with
 =========================  =========  =============================================================================
 
 Annotations of copies, which a replay publishes with the bare message bit for bit:
 
 ============================  ======  =====================================================
 ``x-opt-replay-name``         string  the replay that published the copy
-``x-opt-replay-source-topic`` string  what the message was published to that it is a copy of
-``x-opt-replay-source-id``    long    the id of that message in the log it came from
+``x-opt-replay-source-topic`` string  the topic that the original was published to
+``x-opt-replay-source-id``    long    the id of the original in the log it came from
 ============================  ======  =====================================================
 
-A copy of a copy names the later replay, and the message that it all began with: by that, whoever handles messages
-knows them again.
+A copy of a copy names the later replay, and the first original: so consumers recognise a message that they have
+handled.
 
 Annotations of an erased message, which has its header and no body:
 
@@ -36,8 +37,8 @@ Annotations of an erased message, which has its header and no body:
 ``x-opt-erased-reason`` string     why, in the words of whoever erased it; may be empty
 ======================  =========  =============================================================
 
-The header stays: how long a message lives and how urgent it is, is no content, and queues go by it. The body is the
-AMQP value null (AMQP 1.0 section 3.2.8).
+The header stays: time to live and priority are not content, and queues need them. The body is the AMQP value null (AMQP
+1.0 section 3.2.8).
 """
 
 from __future__ import annotations
@@ -64,17 +65,17 @@ from amqp_ext.replay_id import format_replay_id
 OutgoingRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
 
 PACK_CACHE: Final = 1_024
-"""Layouts of fronts that are remembered, one for each length of topic, header and offset, and starts of fronts, one for
-each topic; both start anew when full."""
+"""The size of two caches: layouts of fronts, one for each combination of the lengths of topic, header and offset; and
+starts of fronts, one for each topic. A full cache is cleared."""
 
 LONGEST_FRONT: Final = 512
-"""Bytes of a message's front that is remembered with what was found in it."""
+"""The longest front of a message, in bytes, that is cached with what was found in it."""
 
 RUN: Final = 256
-"""Ids whose replay ids differ in their last two digits alone."""
+"""How many ids have replay ids that differ only in their last two digits."""
 
 REPLAY_NAME: Final = "x-opt-replay-name"
-"""By which handlers know what they may have had before."""
+"""The annotation by which consumers know that they may have received a message before."""
 
 OURS: Final = frozenset(
     {
@@ -103,13 +104,13 @@ class Splicer:
     Args:
         generation: The log's generation, part of every replay id.
         stream_offset: Whether the link asked with RabbitMQ's filter.
-        replay_name: The mark on all of its messages; empty for none.
+        replay_name: The replay's name, which marks all messages; empty for no mark.
     """
 
     def __init__(self, generation: int, *, stream_offset: bool = False, replay_name: str = "") -> None:
         self._generation = generation
         self._stream_offset = stream_offset
-        # The mark is first of our annotations: those behind it are the same, and in the same places, without it.
+        # The mark is the first of our annotations: those after it are the same, in the same order, without it.
         self._mark = codec.encode(Symbol(REPLAY_NAME)) + codec.encode(replay_name) if replay_name else b""
         self._keys = OURS | {REPLAY_NAME} if replay_name else OURS
         self._pairs = _FIRST_PAIRS + bool(replay_name)
@@ -126,26 +127,26 @@ class Splicer:
             self._before_replay_id + self._replay_id,
             self._before_offset,
         )
-        """What stands in the map of annotations behind its size (four octets) and between the topic, the id, the time,
-        the end of the replay id (as hexadecimal digits, eight and eight) and the offset (one octet of size, decimal
-        digits): for whoever writes them itself."""
-        # The run that the template was made for: one topic, one time, ids from _first below _stop.
+        """The constant pieces of the map of annotations, for code that writes the map itself. The first follows the
+        map's size (four octets). Each is followed by a value: the topic, the id, the time, the end of the replay id
+        (eight and eight hexadecimal digits), the offset (one octet of size, decimal digits)."""
+        # The run that the template was made for: one topic, one time, ids from _first to below _stop.
         self._topic = ""
         self._time_ms = -1
         self._first = self._stop = 0
         self._start = self._middle = self._end = self._high = b""
         self._digit_count = 0
-        # What the last message brought in front, and what it became up to the id, on top of a start of ours.
+        # The front that the last message brought, our start that it was joined with, and the two joined up to the id.
         self._theirs = self._joined_of = self._joined = b""
         self._starts: dict[str, bytes] = {}
         self._packs: dict[tuple[int, int, int, bool], tuple[Callable[..., bytes], int]] = {}
 
     def marked(self, replay_name: str) -> Splicer:
-        """The same with a mark on all messages."""
+        """The same splicer with a mark on all messages."""
         return Splicer(self._generation, stream_offset=self._stream_offset, replay_name=replay_name)
 
     def is_plain(self, attempts: Mapping[int, int], end_id: int | None) -> bool:
-        """Whether all fronts have the same annotations of ours, and no delivery-count; args as for ``fronts``."""
+        """Whether all fronts get the same annotations of ours, and no delivery-count; args as for ``fronts``."""
         return not attempts and end_id is None and not self._stream_offset
 
     def fronts(
@@ -168,7 +169,7 @@ class Splicer:
 
     def batch(self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None) -> bytes:
         """
-        The messages whole, in one envelope (``amqp_ext.message.fields``).
+        The whole messages, in one envelope (``amqp_ext.message.fields``).
 
         Args: as for ``fronts``.
         """
@@ -180,12 +181,12 @@ class Splicer:
     def _parts(self, rows: Sequence[OutgoingRow], *, in_batch: bool) -> list[bytes]:
         """
         The front of each row; in a batch, each with the head of a data section before it and the rest of the message
-        behind it. Both in one loop: a batch in a loop of its own over the fronts takes half as long again.
+        after it. One loop does both: a second loop over the fronts of a batch takes half as long again.
         """
         parts: list[bytes] = []
         append = parts.append
         last_digits, data_head = _LAST_DIGITS, DATA_HEAD
-        # Topics take turns in most logs, and headers are alike: what a row needs of both is kept.
+        # In most logs topics alternate and headers are alike: what was made for both is kept.
         known: dict[str, tuple[bytes, int, Callable[..., bytes]]] = {}
         topic_now: str | None = None
         header_now: bytes | None = None
@@ -252,7 +253,7 @@ class Splicer:
         attempts: int,
         is_end: bool,
     ) -> bytes:
-        """The same for one message; ``attempts`` and ``is_end`` as they are for it."""
+        """The front of one message; ``attempts`` and ``is_end`` are those of this message."""
         if bare and not (attempts or is_end or self._stream_offset):
             return self._front_like_the_last(message_id, time_ms, topic, content[:bare])
         annotations = self._annotations(message_id, time_ms, topic)
@@ -263,7 +264,7 @@ class Splicer:
         return _with_front_of(content, bare, annotations, attempts, self._keys)
 
     def _front_like_the_last(self, message_id: int, time_ms: int, topic: str, theirs: bytes) -> bytes:
-        """What it brought in front is mostly what the one before it brought: then it is a template filled in, too."""
+        """The front of a message that brought one: a template, too, if the message before it brought the same."""
         self._prepare(message_id, time_ms, topic)
         if theirs != self._theirs or self._start is not self._joined_of:
             ours = self._filled(self._start, message_id)
@@ -279,7 +280,7 @@ class Splicer:
         return self._filled(self._start, message_id)
 
     def _filled(self, start: bytes, message_id: int) -> bytes:
-        """The template behind a start, with an id of the run that it was made for."""
+        """The start and the rest of the template, filled in with an id of the run that it was made for."""
         pack, _ = self._pack(len(start), in_batch=False)
         last, digits = _LAST_DIGITS[message_id & 0xFF], b"%d" % message_id
         return pack(start, message_id, self._middle, last, self._end, digits)
@@ -311,15 +312,15 @@ class Splicer:
         self._start = start
 
     def _start_of(self, topic: str) -> bytes:
-        """The section up to the id: what changes with the topic, and with how many digits an id has."""
-        # The number of pairs is not yet among them.
+        """The section up to the id: it changes with the topic, and with the number of digits of an id."""
+        # Without the number of pairs, which is written below.
         first = self.pieces[0][4:] + codec.encode(topic) + self.pieces[1]
         pairs = len(first) + 8 + len(self._middle) + 2 + len(self._end) + self._digit_count
-        # A map's size counts from behind itself: the four bytes of the count, and the pairs.
+        # A map's size counts what follows it: the four bytes of the count, and the pairs.
         return _MAP32 + _SIZES(4 + pairs, 2 * self._pairs) + first
 
     def _pack(self, start_size: int, *, in_batch: bool) -> tuple[Callable[..., bytes], int]:
-        """What puts a front together, in a batch with the head of a data section, and the size of what it makes."""
+        """The function that packs a front, in a batch with the head of a data section; and the size of its result."""
         sizes = (start_size, len(self._middle), self._digit_count, in_batch)
         found = self._packs.get(sizes)
         if found is None:
@@ -344,14 +345,14 @@ class Splicer:
 
 
 def is_short_header(header: bytes) -> bool:
-    """Whether it is a header section and nothing else, in the spelling that nearly all senders use."""
+    """Whether a front is a header section and nothing else, in the encoding that nearly all senders use."""
     return header[:4] == _SHORT_HEADER and header[4] + 5 == len(header)
 
 
 def _with_front_of(
     content: bytes, bare: int, annotations: bytes, attempts: int, keys: frozenset[str] = OURS
 ) -> bytes:
-    """Our annotations joined with the header and the annotations that the message came with, but for those ``keys``."""
+    """Our annotations, joined with the message's own header and its own annotations except ``keys``."""
     taken_apart = _taken_apart if bare <= LONGEST_FRONT else _taken_apart.__wrapped__
     header, pairs, count = taken_apart(content[:bare], keys)
     if attempts:
@@ -363,11 +364,11 @@ def _with_front_of(
     return header + (annotations if annotations[12:] else b"")
 
 
-@lru_cache(PACK_CACHE)  # What a publisher puts in front of its messages changes seldom, and little.
+@lru_cache(PACK_CACHE)  # The fronts of a publisher's messages change seldom, and little.
 def _taken_apart(front: bytes, keys: frozenset[str]) -> tuple[bytes, bytes, int]:
     """
-    What is of use of a message's front: the header section, pairs of annotations without those of ``keys``, as they
-    were encoded, and how many those are.
+    The parts of a message's front that are kept: the header section; the encoded pairs of its annotations, without
+    ``keys``; and the number of those pairs.
     """
     header = pairs = b""
     count = 0
@@ -381,7 +382,7 @@ def _taken_apart(front: bytes, keys: frozenset[str]) -> tuple[bytes, bytes, int]
 
 
 def _pairs_of(section: bytes, without: frozenset[str]) -> list[bytes]:
-    """The pairs of a section of annotations, as they were encoded, but for those of some keys."""
+    """The encoded pairs of a section of annotations, except those of some keys."""
     start = codec.skip(section, 1)
     wide = section[start] == 0xD1
     count = int.from_bytes(section[start + 5 : start + 9] if wide else section[start + 2 : start + 3], "big")
@@ -395,7 +396,7 @@ def _pairs_of(section: bytes, without: frozenset[str]) -> list[bytes]:
                 kept.append(section[position:end])
             position = end
     except (codec.CodecError, TypeError):
-        # No map of annotations, though of its size. Its sender's mistake must not become its consumers'.
+        # No valid map, though its size is right. The sender's mistake must not reach the consumers.
         kept.clear()
     return kept
 
@@ -420,11 +421,11 @@ def annotated(
     content: bytes, annotations: Mapping[str, object], without: Collection[str] = ()
 ) -> tuple[bytes, int]:
     """
-    A message with other annotations; its header and bare message as they were.
+    A message with changed annotations; its header and bare message stay as they were.
 
     Args:
-        annotations: Those that it has more, in the place of any by the same names.
-        without: Names of those that it has no more.
+        annotations: Annotations to add; they replace those of the same names.
+        without: Names of annotations to remove.
 
     Returns:
         The content, and where its bare message begins.
@@ -440,13 +441,13 @@ SOURCE_TOPIC: Final = "x-opt-replay-source-topic"
 SOURCE_ID: Final = "x-opt-replay-source-id"
 
 KNOWN_TOPICS: Final = 1_024
-"""Topics whose fronts are remembered; then that starts anew."""
+"""How many topics' fronts are cached; a full cache is cleared."""
 
 _BEFORE_ID: Final = codec.encode(Symbol(SOURCE_ID)) + b"\x81"
 
 
 def origin_of(content: bytes) -> tuple[int, str]:
-    """What a message is a copy of, and what that was published to; 0 and empty where it does not say."""
+    """The id and the topic of the message that a message is a copy of; 0 and empty where it does not say."""
     try:
         found = message_annotations(content)
     except codec.CodecError:
@@ -459,10 +460,10 @@ def origin_of(content: bytes) -> tuple[int, str]:
 
 class CopyFronts:
     """
-    What one replay puts in front of its copies.
+    The fronts of the copies that one replay publishes.
 
     Args:
-        name: The replay's.
+        name: The replay's name.
     """
 
     def __init__(self, name: str) -> None:
@@ -506,9 +507,9 @@ class CopyFronts:
         return contents, bares
 
     def _before_id(self, topic: str) -> bytes:
-        """The section of annotations up to the id, which ends it."""
+        """The section of annotations without the id, which ends it."""
         pairs = self._pairs + codec.encode(Symbol(SOURCE_TOPIC)) + codec.encode(topic) + _BEFORE_ID
-        # A map's size counts from behind itself: the four bytes of the count, and the pairs.
+        # A map's size counts what follows it: the four bytes of the count, and the pairs.
         section = _MAP32 + _SIZES(4 + len(pairs) + 8, 6) + pairs
         if len(self._by_topic) >= KNOWN_TOPICS:
             self._by_topic.clear()
@@ -520,7 +521,7 @@ ERASED_TIME: Final = "x-opt-erased-time"
 ERASED_REASON: Final = "x-opt-erased-reason"
 
 MOST_REASON: Final = 200
-"""Characters of a reason."""
+"""The most characters of a reason; the rest is cut off."""
 
 NO_BODY: Final = b"\x00\x53\x77\x40"
 """The body: an AMQP value, null."""

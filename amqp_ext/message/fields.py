@@ -1,15 +1,15 @@
 """
 Fields of an encoded message that are read at the cost of a look-up: priority and time-to-live in its header (AMQP 1.0
-section 3.2.1), when to deliver it, message-ids as people write them, and the trace that it belongs to (W3C Trace
+section 3.2.1), its delivery time, message-ids as people write them, and the trace that it belongs to (W3C Trace
 Context).
 
-Batches of a log reader: where it asked for them, a delivery brings several messages, each whole, in a data section of
-its own. The envelope is an ordinary message whose body is data sections (AMQP 1.0 section 3.2.6), as in the batches
+Batches of a log reader: if the reader asked for them, a delivery brings several messages, each whole, in a data section
+of its own. The envelope is an ordinary message whose body is data sections (AMQP 1.0 section 3.2.6), as in the batches
 that Event Hubs' clients send.
 
-A reader asks with the link property ``rewind:batches`` (true) on an attach with snd-settle-mode ``settled``; it is
-granted where the answer has the property, too. What a delivery costs, engines and loops, is then shared by many
-messages: for those who read millions.
+A reader asks with the link property ``rewind:batches`` (true) on an attach with snd-settle-mode ``settled``. The answer
+has the property, too, if batches are granted. Many messages then share the cost of a delivery in engines and loops: for
+readers of millions of messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from amqp_ext.message.sections import (
 T = TypeVar("T")
 
 REMEMBERED_HEADERS: Final = 1_024
-"""Different headers that are remembered, for each field; beyond, it starts over."""
+"""How many different headers are cached for each field; a full cache is cleared."""
 
 _SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
 _CODE: Final = b"\x70"
@@ -44,10 +44,11 @@ _CODE: Final = b"\x70"
 
 def header_field(get: Callable[[Header], T], default: T) -> Callable[[bytes], T]:
     """
-    A reader of one field, of messages that have something in front of their bare message; that alone need be given.
+    A reader of one header field, for messages that have something before their bare message; only that part need be
+    given.
 
     Args:
-        default: What it says where there is no header, or none that can be read.
+        default: The value if there is no header, or none that can be read.
     """
 
     memo: dict[bytes, T] = {}
@@ -61,7 +62,7 @@ def header_field(get: Callable[[Header], T], default: T) -> Callable[[bytes], T]
     def field_of(content: bytes) -> T:
         start = content[:4]
         if start != _SHORT_HEADER:
-            # No header in front, or one in a spelling nobody uses; or a long one.
+            # No header in front, or one in an encoding nobody uses; or a long one.
             return read(content) if start[2:3] == _CODE else default
         header = content[: content[4] + 5]
         try:
@@ -77,30 +78,30 @@ def header_field(get: Callable[[Header], T], default: T) -> Callable[[bytes], T]
 
 LOWEST: Final = 0
 DEFAULT: Final = 4
-"""Where there is no header, or it says nothing of it, or cannot be read."""
+"""The priority if there is no header, or it gives none, or it cannot be read."""
 HIGHEST: Final = 9
 
 priority_of: Final[Callable[[bytes], int]] = header_field(
     lambda header: min(max(header.priority, LOWEST), HIGHEST), DEFAULT
 )
-"""The priority of a message that has something in front of its bare message; that alone need be given."""
+"""The priority of a message that has something before its bare message; only that part need be given."""
 
 
 def priorities_of(contents: Iterable[bytes], bares: Iterable[int]) -> list[int]:
-    """The priorities of messages as received, with the offsets of their bare messages: at 0 there is no header."""
+    """The priorities of received messages; ``bares`` are the offsets of their bare messages, 0 without a header."""
     return [priority_of(content) if bare else DEFAULT for content, bare in zip(contents, bares, strict=False)]
 
 
 ttl_of: Final[Callable[[bytes], int | None]] = header_field(lambda header: header.ttl_ms, None)
-"""The time to live of a message in ms; None when it lives for ever, or its header cannot be read."""
+"""The time to live of a message in ms; None if it never expires, or its header cannot be read."""
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 """Message annotation: when to deliver, in ms since the epoch (Artemis; Qpid JMS sends it)."""
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
-"""Message annotation: after how many ms to deliver (Artemis). With both, the time is what counts."""
+"""Message annotation: after how many ms to deliver (Artemis). With both, the time counts."""
 
 DELIVERY_ANNOTATIONS: Final = frozenset({DELIVERY_TIME, DELIVERY_DELAY})
-"""What the gateway's own copies of a message are without: its time has come."""
+"""The annotations that the gateway leaves out of its copies of a message: the delivery time has passed."""
 
 _DELIVERY_MARK: Final = b"x-opt-delivery-"
 _LATEST_MS: Final = 1 << 53
@@ -108,23 +109,23 @@ _LATEST_MS: Final = 1 << 53
 
 
 class DeliveryTimeError(ValueError):
-    """A message says when it is to be delivered, and that is no time; the text is a sentence for its sender."""
+    """A message has an invalid delivery time; the text is a sentence for its sender."""
 
 
 def delivery_times(
     contents: list[bytes], bares: Sequence[int], now_ms: int
 ) -> list[int | DeliveryTimeError] | None:
     """
-    When messages are to be delivered, in ms since the epoch: 0 for one at once, and why one says nothing that is a
-    time. None where all are delivered at once.
+    The delivery times of messages, in ms since the epoch: 0 for immediate delivery, an error for an invalid time. None
+    if all are to be delivered immediately.
 
     Args:
         bares: Where their bare messages begin.
-        now_ms: When they came.
+        now_ms: When they arrived, in ms since the epoch.
     """
     if max(bares) <= len(_DELIVERY_MARK):
         return None
-    # Many have one delay, and so one front.
+    # Messages often have the same delay, and so the same front.
     front = contents[0][: bares[0]]
     if bares.count(bares[0]) == len(bares) and all_begin_with(front, contents, 0):
         time = _time_in(front, now_ms)
@@ -145,12 +146,12 @@ def _time_in(front: bytes, now_ms: int) -> int | DeliveryTimeError:
 
 
 _fronts: Final[dict[tuple[bytes, bytes], bool | None]] = {}
-"""What is in front of messages, before a number of fixed width and behind it: whether that is the time by which they
-are to be delivered, or the delay; None where it is neither."""
+"""The bytes of a front before and after a number of fixed width: True if the number is the delivery time, False if it
+is the delay, None if it is neither."""
 _WIDTHS: Final = {0x81: 8, 0x83: 8, 0x80: 8, 0x71: 4, 0x70: 4}
-"""Octets of numbers, by their codes."""
+"""Octets of numbers, by their format codes."""
 _LONGEST_FRONT: Final = 512
-"""Bytes of one that is remembered."""
+"""The longest front, in bytes, that is cached."""
 _TRIED: Final = (0x5A5A_5A5A, 0x1234_5678)
 _NAME_OF_TIME: Final = DELIVERY_TIME.encode()
 _TIME_LENGTH, _DELAY_LENGTH = len(DELIVERY_TIME), len(DELIVERY_DELAY)
@@ -158,11 +159,11 @@ _TIME_LENGTH, _DELAY_LENGTH = len(DELIVERY_TIME), len(DELIVERY_DELAY)
 
 def _remembered_time(front: bytes, mark: int, now_ms: int) -> int | DeliveryTimeError:
     """
-    As ``_delivery_time``, at a tenth of the cost where many differ in nothing but the number.
+    Like ``_delivery_time``, at a tenth of the cost if many fronts differ only in the number.
 
     Args:
-        front: What is in front of the bare message.
-        mark: Where a name begins in it, perhaps.
+        front: The bytes before the bare message.
+        mark: Where the name of the annotation seems to begin.
     """
     length = len(front)
     start = mark + (_TIME_LENGTH if front.startswith(_NAME_OF_TIME, mark) else _DELAY_LENGTH) + 1
@@ -182,7 +183,7 @@ def _remembered_time(front: bytes, mark: int, now_ms: int) -> int | DeliveryTime
 
 
 def _is_time_there(before: bytes, behind: bytes, width: int) -> bool | None:
-    """Of ``_fronts``, by trying: what is read follows the number that is put there."""
+    """The value for ``_fronts``, by trial: put numbers there, and see whether the delivery time follows them."""
     fronts = [before + tried.to_bytes(width, "big") + behind for tried in _TRIED]
     read = [_delivery_time(front, len(front), 1) for front in fronts]
     return True if read == [*_TRIED] else False if read == [1 + tried for tried in _TRIED] else None
@@ -212,7 +213,7 @@ def _is_time(value: Any) -> bool:
 
 
 DEDUP_ID: Final = "x-opt-dedup-id"
-"""Message annotation: what a duplicate of the message is told by, in place of its message-id."""
+"""Message annotation: the id by which duplicates are recognised, in place of the message-id."""
 
 _DEDUP_MARK: Final = DEDUP_ID.encode()
 _PROPERTIES: Final = b"\x00\x53\x73"
@@ -222,18 +223,18 @@ _LONG_DESCRIPTOR: Final = b"\x00\x80"
 _FIXED_IDS: Final = {0x98: 17, 0x80: 9}
 """Octets of a uuid, and of a ulong in full."""
 _LONGEST_KEPT: Final = 32
-"""Bytes of an id that is kept as it is; of a longer one a hash of 128 bits is (BLAKE2b): two ids of ten million are the
-same by accident once in 10^24, and who makes two that are so has one message of his own less."""
+"""The longest id, in bytes, that is kept as it is; a longer one is replaced by a hash of 128 bits (BLAKE2b). Two of ten
+million ids have the same hash by accident once in 10^24; a publisher that makes two such ids loses a message of its
+own."""
 
 
 def publisher_ids(contents: list[bytes], bares: Sequence[int]) -> list[bytes]:
     """
-    What publishers call their messages: for each a short text of bytes, another one for each id and each type of it
-    (AMQP 1.0 section 3.2.4: a ulong, uuid, binary or string), however it is encoded. Empty where there is none, or none
-    that can be read.
+    The publishers' ids of messages: short bytes that differ for each id and each type of id (AMQP 1.0 section 3.2.4: a
+    ulong, uuid, binary or string), however it is encoded. Empty if a message has no id that can be read.
 
-    Those that come together mostly have an id of one type and length, and the same in front of it: one look at each
-    tells, a third of what reading it takes.
+    Messages that come together mostly have ids of one type and length, after the same bytes: a comparison takes a third
+    of the time that reading each id takes.
 
     Args:
         bares: Where their bare messages begin.
@@ -264,7 +265,7 @@ def _publisher_id(content: bytes, bare: int) -> bytes:
                 return _id_key(said)
         if content[bare : bare + 3] == _PROPERTIES:
             code = content[bare + 3]
-            # A short list with some field in it, and an id as it is kept: what most clients send.
+            # A short list that is not empty, with an id that is kept as it is: what most clients send.
             if code == 0xC0 and content[bare + 5]:
                 start, kind = bare + 6, content[bare + 6]
                 size = 2 + content[bare + 7] if kind in (0xA1, 0xA0) else _FIXED_IDS.get(kind, 0)
@@ -278,7 +279,7 @@ def _publisher_id(content: bytes, bare: int) -> bytes:
 
 
 def _id_key(one: Any) -> bytes:
-    """A code that says the type, and the id; its length tells where it ends (``split_ids``)."""
+    """A code for the type, and the id; the code, or a length after it, says where the id ends (``split_ids``)."""
     if isinstance(one, bool) or one is None:
         return b""
     if isinstance(one, UUID):
@@ -294,7 +295,7 @@ def _id_key(one: Any) -> bytes:
 
 
 def split_ids(joined: bytes) -> list[bytes]:
-    """Ids, as ``publisher_ids`` has them, that stand one behind the other."""
+    """Cut joined ids of ``publisher_ids`` into the single ids."""
     found: list[bytes] = []
     start = 0
     while start < len(joined):
@@ -307,11 +308,11 @@ def split_ids(joined: bytes) -> list[bytes]:
 
 def retry_time(annotations: Any) -> int:
     """
-    When a message that its receiver gives back is to be delivered again, by the annotations of the outcome modified, in
-    ms since the epoch; 0 where they say nothing of it (RabbitMQ 4.3, "Delayed Retry", "Explicit Delivery Time").
+    When to redeliver a message, by the annotations of the outcome modified, in ms since the epoch; 0 if they do not say
+    (RabbitMQ 4.3, "Delayed Retry", "Explicit Delivery Time").
 
     Raises:
-        DeliveryTimeError: They say something that is no time.
+        DeliveryTimeError: The annotations have an invalid time.
     """
     value = annotations.get(DELIVERY_TIME) if isinstance(annotations, dict) else None
     if value is None:
@@ -325,13 +326,13 @@ def retry_time(annotations: Any) -> int:
 
 
 class Destination(NamedTuple):
-    """Where a message to the anonymous relay wants to go."""
+    """The destination of a message to the anonymous relay."""
 
     address: str | None
-    """Its ``to``."""
+    """The message's ``to``."""
 
     capabilities: tuple[str, ...]
-    """Those of a target that it names: what JMS clients say in the annotation ``x-opt-jms-dest``."""
+    """The capabilities of a target for it: JMS clients say them in the annotation ``x-opt-jms-dest``."""
 
 
 _JMS_DESTINATION: Final = "x-opt-jms-dest"
@@ -342,13 +343,13 @@ _JMS_DESTINATIONS: Final = {0: ("queue",), 1: ("topic",), 2: ("queue",), 3: ("to
 
 def destination_of(content: bytes, bare: int) -> Destination:
     """
-    Where a message to the anonymous relay wants to go.
+    The destination of a message to the anonymous relay.
 
     Args:
         bare: Where its bare message begins.
 
     Raises:
-        CodecError: It is no message.
+        CodecError: The content is not a message.
     """
     address = to_address(content, bare)
     if content.find(_JMS_DESTINATION_MARK, 0, bare) < 0:
@@ -360,7 +361,7 @@ def destination_of(content: bytes, bare: int) -> Destination:
 MessageId: TypeAlias = "str | int | UUID | bytes"
 
 JMS_TYPE_PREFIX: Final = "ID:AMQP_"
-"""How every text of an id that is no string begins when a JMS client shows it."""
+"""The prefix with which a JMS client shows an id that is not a string."""
 
 _MAX_ULONG: Final = (1 << 64) - 1
 _ULONG: Final = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
@@ -369,7 +370,7 @@ _BINARY: Final = re.compile(r"([0-9a-f]{2})+", re.ASCII | re.IGNORECASE)
 
 
 def readings(text: str) -> frozenset[MessageId]:
-    """Every message-id that ``text`` stands for: the string first of all, and other types where it has their form."""
+    """Every message-id that ``text`` stands for: the string itself, and other types if the text has their form."""
     found: set[MessageId] = {text}
     prefix = next((p for p in ("ULONG:", "UUID:", "BINARY:") if text.startswith(JMS_TYPE_PREFIX + p)), None)
     rest = text if prefix is None else text[len(JMS_TYPE_PREFIX) + len(prefix) :]
@@ -394,7 +395,7 @@ def text_of(value: MessageId) -> str:
 
 
 def traces(ids: frozenset[MessageId]) -> tuple[bytes, ...]:
-    """Bytes of which at least one stands in every message that has one of these ids; none where that cannot be said."""
+    """Byte strings, one of which is in every message with one of these ids; empty if there are no such strings."""
     found = [_trace(one) for one in ids]
     return tuple(found) if all(found) else ()
 
@@ -403,7 +404,7 @@ def _trace(one: MessageId) -> bytes:
     if isinstance(one, str):
         return one.encode()
     if isinstance(one, int):
-        # Whatever its width, a number ends with its own digits; zero has an encoding without any.
+        # Whatever its width, an encoded number ends with its own octets; zero has an encoding without any.
         return one.to_bytes((one.bit_length() + 7) // 8, "big")
     return one.bytes if isinstance(one, UUID) else one
 
@@ -412,20 +413,20 @@ TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 
 LOOKED_AT: Final = 4_096
-"""Bytes from a message's beginning in which its trace context is looked for: it stands before the body."""
+"""The first bytes of a message, in which its trace context is looked for: it comes before the body."""
 
 MOST_STATE: Final = 512
 """Characters of a tracestate that are passed on (W3C Trace Context, section 3.3.1.5); a longer one is left out."""
 
 NEEDLE: Final = TRACEPARENT.encode()
-"""Stands in every message that has a trace context."""
+"""Occurs in every message that has a trace context."""
 
 _PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _STATE: Final = re.compile(r"[\x20-\x7e]*")
 
 
 class TraceContext(NamedTuple):
-    """Where a message stands in a trace: the ids of the trace and of the span that it was sent in."""
+    """The place of a message in a trace: the ids of the trace and of the span that it was sent in."""
 
     trace_id: int
     span_id: int
@@ -459,10 +460,9 @@ def context_of(content: bytes, bare: int) -> TraceContext | None:
 
 def parse_context(parent: Any, state: Any = None) -> TraceContext | None:
     """
-    A ``traceparent``, with the ``tracestate`` beside it; None where it is none.
+    The context of a ``traceparent`` with its ``tracestate``; None if the ``traceparent`` is invalid.
 
-    A version that is not known is read as the first one, as the recommendation has it; version ff, and ids that are
-    zero, are none.
+    An unknown version is read like the first one, as the recommendation says. Version ff and ids of zero are invalid.
     """
     found = _PARENT.fullmatch(parent) if isinstance(parent, str) and len(parent) <= MOST_STATE else None
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
@@ -477,7 +477,7 @@ def parse_context(parent: Any, state: Any = None) -> TraceContext | None:
 BATCHES: Final = "rewind:batches"
 
 DATA_HEAD: Final = 0x005375B0
-"""A data section, its size in the four bytes behind this: the only spelling that is used here."""
+"""The head of a data section whose size is in the next four bytes: the only encoding that is used here."""
 _HEAD: Final = Struct(">II")
 _pack = _HEAD.pack
 HEAD_SIZE: Final = _HEAD.size
@@ -485,12 +485,12 @@ HEAD_SIZE: Final = _HEAD.size
 
 
 def head_of(size: int) -> bytes:
-    """What stands in front of a message of ``size`` octets."""
+    """The octets before a message of ``size`` octets."""
     return _pack(DATA_HEAD, size)
 
 
 def batch_of(fronts: Iterable[bytes], rests: Iterable[bytes]) -> bytes:
-    """The envelope for messages that are in two parts each, as many of the one as of the other."""
+    """The envelope for messages that are given in two parts each."""
     parts: list[bytes] = []
     for front, rest in zip(fronts, rests, strict=True):
         parts += (head_of(len(front) + len(rest)), front, rest)
@@ -502,7 +502,7 @@ def messages_of(envelope: bytes) -> Iterator[bytes]:
     The messages in an envelope, in their order.
 
     Raises:
-        CodecError: It is none.
+        CodecError: The bytes are not an envelope.
     """
     start = 0
     for end in ends_of(envelope):
@@ -512,10 +512,10 @@ def messages_of(envelope: bytes) -> Iterator[bytes]:
 
 def ends_of(envelope: bytes) -> list[int]:
     """
-    Where each message of an envelope ends; the next one begins ``HEAD_SIZE`` octets behind that.
+    Where each message of an envelope ends; the next one begins ``HEAD_SIZE`` octets after that.
 
     Raises:
-        CodecError: It is none.
+        CodecError: The bytes are not an envelope.
     """
     ends: list[int] = []
     read, size, data, end = _HEAD.unpack_from, HEAD_SIZE, DATA_HEAD, len(envelope)
@@ -530,7 +530,7 @@ def ends_of(envelope: bytes) -> list[int]:
             position += size + length
             append(position)
     except StructError:
-        pass  # it is cut short
+        pass  # the envelope is cut short
     if position != end:
         raise CodecError(start, "a batch is data sections with sizes of four bytes, and nothing else")
     return ends

@@ -48,7 +48,7 @@ def field_names(section: type[Header | Properties]) -> dict[str, str]:
 
 _NAMES_OF: Final = field_names(Properties)
 _SHOWN: Final = ("message_id", "correlation_id", "subject", "reply_to", "content_type", "group_id")
-"""Of the properties, those that are in the object."""
+"""The fields of the properties that are in the object."""
 
 SAID_ELSEWHERE: Final = {SEQUENCE_NUMBER, ENQUEUED_TIME, REPLAY_ID, REPLAY_END, TOPIC, "x-opt-offset"}
 """Annotations that have a place of their own in the object."""
@@ -59,7 +59,7 @@ def iso(time_ms: int) -> str:
     A time as RFC 3339 has it, to the millisecond, in UTC.
 
     Raises:
-        ValueError, OverflowError, OSError: No calendar has it: AMQP's times are any 64-bit number.
+        ValueError, OverflowError, OSError: No calendar has the time: AMQP's times are any 64-bit number.
     """
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -67,8 +67,8 @@ def iso(time_ms: int) -> str:
 
 def plain(value: Any) -> Any:
     """
-    An AMQP value as JSON can say it: times as RFC 3339, or in ms where no calendar has them; binary as text, or
-    ``{"base64": …}`` where it is none; numbers that JSON does not have as text.
+    An AMQP value as a value of JSON: times as RFC 3339, or in ms where no calendar has them; binary as text, or
+    ``{"base64": …}`` where it is no text; numbers that JSON does not have as text.
     """
     if isinstance(value, Timestamp):
         try:
@@ -100,19 +100,19 @@ def plain(value: Any) -> Any:
 
 
 def as_base64(value: bytes) -> dict[str, str]:
-    """Bytes as JSON can say them."""
+    """Bytes as an object of JSON."""
     return {"base64": base64.b64encode(value).decode("ascii")}
 
 
 def as_object(content: bytes) -> dict[str, Any]:
     """
-    A delivered message as an object of JSON; what it does not have is left out.
+    A delivered message as an object of JSON, without the fields that the message does not have.
 
-    The gateway keeps what it was sent, bit for bit, and so does not look behind the first section of the bare message:
-    where the rest cannot be read, ``malformed`` says why, and the body is all of it.
+    The gateway keeps a message bit for bit, and does not read beyond the first section of the bare message. So the bare
+    message may be malformed: then ``malformed`` says why, and the body is the whole bare message.
 
     Raises:
-        amqp_ext.codec.CodecError: It is no AMQP message.
+        amqp_ext.codec.CodecError: The content is no AMQP message.
     """
     bare = bare_offset(content)
     annotations = {str(key): value for key, value in message_annotations(content).items()} if bare else {}
@@ -129,7 +129,7 @@ def as_object(content: bytes) -> dict[str, Any]:
 
 
 def said_by_publisher(content: bytes) -> dict[str, Any]:
-    """The part of the object that the bare message says."""
+    """The part of the object that comes from the bare message."""
     try:
         found = _sections(content)
     except CodecError as error:
@@ -158,10 +158,10 @@ def _body_values(kind: str, parts: tuple[bytes, ...]) -> Any:
 
 
 SAID_BY_GATEWAY: Final = frozenset({"offset", "replayId", "enqueuedTime", "topic", "replayEnd"})
-"""Names in an object that say where a message was, and nothing of what is sent."""
+"""Names in an object that say where a message was in a log; they are ignored when it is sent."""
 
 PLACES: Final = {_NAMES_OF[field]: list(_NAMES_OF).index(field) for field in _SHOWN}
-"""Places in the properties section (AMQP 1.0 section 3.2.4)."""
+"""Their places in the properties section (AMQP 1.0 section 3.2.4)."""
 
 _IDS: Final = ("messageId", "correlationId")
 _SYMBOLS: Final = ("contentType",)
@@ -174,31 +174,31 @@ _ULONG_MAX: Final = 2**64 - 1
 
 
 class MessageFormError(ValueError):
-    """It is no message in JSON; the text is one sentence."""
+    """A text or value is no message in JSON; the error's text is one sentence."""
 
 
 def message_of_line(line: bytes) -> bytes:
     """
-    The message that a line of JSON is, as AMQP encodes it; it is durable.
+    The message in a line of JSON, as AMQP encodes it; it is durable.
 
     Raises:
-        MessageFormError: It is none.
+        MessageFormError: The line is not a message.
     """
     try:
         found = json.loads(line, parse_constant=_no_number)
     except RecursionError:
         raise MessageFormError("The line is nested too deep.") from None
-    except ValueError as error:  # which is what bytes that are no UTF-8 raise, too
+    except ValueError as error:  # bytes that are not UTF-8 raise it, too
         raise MessageFormError(f"The line is no JSON: {str(error)[:200]}.") from None
     return message_of(found)
 
 
 def message_of(found: Any) -> bytes:
     """
-    The same of a line that was read.
+    The same for a line that was decoded.
 
     Raises:
-        MessageFormError: It is none.
+        MessageFormError: The value is not a message.
     """
     if not isinstance(found, Mapping):
         raise MessageFormError('A message is an object, such as {"body": "text"}.')
@@ -208,7 +208,7 @@ def message_of(found: Any) -> bytes:
             f"{unknown[:80]!r} is nothing that a message has; there are: {', '.join(sorted(_NAMES))}."
         )
     if "malformed" in found:
-        # It was shown as the bytes that it is, and is sent as those.
+        # It was shown as its bytes, and is sent as these.
         return _bytes_of("body", found.get("body"))
     try:
         return b"".join(
@@ -302,7 +302,7 @@ def _is_base64(value: Any) -> bool:
 
 
 def _from_base64(value: Any) -> bytes | None:
-    """What ``as_base64`` made an object of; None for any other value."""
+    """The bytes of an object that ``as_base64`` made; None for any other value."""
     try:
         return base64.b64decode(value["base64"], validate=True) if _is_base64(value) else None
     except ValueError:

@@ -1,6 +1,5 @@
 """
-Messages of the log as JSON texts, many at a time, and all that one says, section by section, as a person who looks at
-it wants to see it.
+Messages of the log as JSON texts, many at a time; and one message in full, section by section, for a person to look at.
 """
 
 from __future__ import annotations
@@ -51,28 +50,28 @@ from amqp_ext.message.sections import (
 from amqp_ext.replay_id import format_replay_id
 
 MOST_BODY_BYTES: Final = 256 * 1024
-"""Bytes of a body that are shown; the others are told of by their number."""
+"""The most bytes of a body that are shown, along with the size of the whole body."""
 
 MOST_SECTION_BYTES: Final = 256 * 1024
-"""Bytes of a section that is shown at all."""
+"""The largest section, in bytes, that is shown at all."""
 
 MOST_STEPS: Final = 100_000
-"""Steps (``amqp_ext.message.sections``) of decoding one message: some 10 ms."""
+"""The most steps (``amqp_ext.message.sections``) for decoding one message: some 10 ms."""
 
 MOST_SECTIONS: Final = 1_000
-"""Sections that a message is looked through for."""
+"""The most sections of a message that are read."""
 
 MOST_BRIEF_BYTES: Final = 2_048
-"""Bytes of a properties section that is looked at for a list."""
+"""The most bytes of a properties section that are read for a list of messages."""
 
 MOST_BRIEF_TEXT: Final = 250
-"""Characters of a property in a list."""
+"""The most characters of a property in a list of messages."""
 
 BodyKind = Literal["data", "sequence", "value", "none"]
 
 _ERASED: Final = ERASED_TIME.encode()
 PROPERTIES_SECTION: Final = b"\x00\x53\x73"
-"""How the section begins, as everybody spells it."""
+"""How the section begins, as everybody encodes it."""
 
 
 _EMPTY_LIST: Final = 0x45
@@ -101,14 +100,14 @@ _NAMES: Final = {
 
 
 def is_erased(content: bytes, bare: int) -> bool:
-    """Whether the content is a marker in the place of what was erased (``amqp_ext.message.annotations``)."""
+    """Whether a message's content was erased and replaced (``amqp_ext.message.annotations``)."""
     return content.find(_ERASED, 0, bare) >= 0
 
 
 def brief(content: bytes, bare: int) -> tuple[str | None, str | None]:
     """
-    The content-type and the correlation-id of a message, for a list; None where it says none, or in a spelling that
-    nobody uses.
+    The content-type and the correlation-id of a message, for a list of messages; None if the message has none, or has
+    it in an encoding that nobody uses.
 
     Args:
         bare: Where its bare message begins.
@@ -133,10 +132,10 @@ def brief(content: bytes, bare: int) -> tuple[str | None, str | None]:
 
 def _quickly(content: bytes, bare: int) -> tuple[str | None, str | None]:
     """
-    The same of a section that is spelled as usual, short, with texts.
+    The same for a short section in the usual encoding, with texts.
 
     Raises:
-        IndexError, KeyError, UnicodeDecodeError: It is not.
+        IndexError, KeyError, UnicodeDecodeError: The section is of another kind.
     """
     if content[bare + 3] == _EMPTY_LIST:
         return None, None
@@ -163,19 +162,19 @@ class _Parts:
     """The sections of a message, as bytes."""
 
     sections: dict[int, bytes]
-    """Those in front of and behind the body: their values as encoded, by code."""
+    """The sections before and after the body: their encoded values, by code."""
     kind: BodyKind
     body: Sequence[bytes]
-    """The bytes of each data section; for the other kinds, each section's value as it is encoded."""
+    """The bytes of each data section; for the other kinds, each section's encoded value."""
     malformed: str | None
 
 
 def _walked(content: bytes) -> Iterator[tuple[int, int, int]]:
     """
-    Every section, as long as there are not too many: its code, where its value starts, where it ends.
+    Every section: its code, where its value starts, where it ends.
 
     Raises:
-        CodecError: One is malformed, or there are too many.
+        CodecError: A section is malformed, or there are too many.
     """
     for count, (code, start, value, end) in enumerate(walk(content)):
         if count >= MOST_SECTIONS:
@@ -204,17 +203,17 @@ def _cut(content: bytes) -> _Parts:
 
 
 class _Work:
-    """What decoding may still take."""
+    """The steps that are left for decoding one message."""
 
     def __init__(self) -> None:
         self._left = MOST_STEPS
 
     def decoded(self, encoded: bytes) -> Any:
         """
-        A value.
+        A decoded value.
 
         Raises:
-            CodecError: It is none, or would take too long.
+            CodecError: It is malformed, or decoding it would take too long.
         """
         size = len(encoded)
         if size > MOST_SECTION_BYTES:
@@ -224,10 +223,10 @@ class _Work:
 
     def spend(self, content: bytes, start: int, end: int) -> None:
         """
-        The value between two places is to be decoded.
+        Take the steps for decoding the value from ``start`` to ``end``.
 
         Raises:
-            CodecError: That takes too long, or what is in it is cut short.
+            CodecError: Decoding would take too long, or a value inside is cut short.
         """
         form, size = content[start], end - start
         if 0xA0 <= form < 0xC0:
@@ -241,7 +240,7 @@ class _Work:
 
 
 def sections_of(content: bytes) -> dict[str, Any]:
-    """What a message says; see above. Whatever the bytes are, this returns."""
+    """A message, section by section, as values of JSON. Whatever the bytes are, this returns."""
     parts, work = _cut(content), _Work()
     problems = [] if parts.malformed is None else [parts.malformed]
     found: dict[str, Any] = {}
@@ -291,7 +290,7 @@ def _body(parts: _Parts, work: _Work) -> tuple[dict[str, Any], str | None]:
 
 
 def _joined(parts: Sequence[bytes], most: int) -> bytes:
-    """What is in the first of them, some of it if that is much."""
+    """The parts joined, up to ``most`` bytes."""
     found: list[bytes] = []
     left = most
     for part in parts:
@@ -303,7 +302,7 @@ def _joined(parts: Sequence[bytes], most: int) -> bytes:
 
 
 def _shown(body: bytes, size: int) -> dict[str, Any]:
-    """Bytes as text where they are some, else in base64."""
+    """Bytes as text if they are UTF-8, else in base64."""
     is_cut = len(body) > MOST_BODY_BYTES
     body = body[:MOST_BODY_BYTES]
     text: str | None
@@ -322,8 +321,8 @@ def _shown(body: bytes, size: int) -> dict[str, Any]:
 
 def body_bytes(content: bytes, bare: int) -> bytes:
     """
-    The body as a file: what is in its data sections, or in a value that is text or binary; of any other the value, or
-    the values of a sequence's sections, as encoded. All of the bare message where that cannot be read.
+    The body as a file: the bytes of its data sections, or of a value that is text or binary; otherwise the encoded
+    value, or the encoded values of a sequence's sections. The whole bare message if it cannot be read.
 
     Args:
         bare: Where the bare message begins.
@@ -338,14 +337,14 @@ def body_bytes(content: bytes, bare: int) -> bytes:
 
 
 KNOWN: Final = 1_024
-"""Texts that are remembered of a kind; beyond, it starts over."""
+"""How many texts of each kind are cached; a full cache is cleared."""
 
 KNOWN_BYTES: Final = 256
-"""Bytes of a section whose text is remembered: larger ones are rarely alike."""
+"""The largest section, in bytes, whose text is cached: larger ones are rarely alike."""
 
 LONG_TEXT: Final = 64 * 1024
-"""Characters of a text from which on its form in JSON may have no more than twice as many: control characters take six
-each."""
+"""A text whose form in JSON is longer than this, in characters, and more than twice as long as its value, is given in
+base64: control characters take six characters each."""
 
 
 _ID_OF: Final = itemgetter(0)
@@ -362,19 +361,19 @@ _dumps: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separ
 
 
 class Mark(Protocol):
-    """What the history that a reader is given has on it."""
+    """The mark of a replay on the historical messages of a reader."""
 
     @property
     def name(self) -> str:
-        """The replay's."""
+        """The replay's name."""
 
     @property
     def below(self) -> int | None:
-        """Ids from this one on are not history; None while that is not known, and all are."""
+        """Ids from this one on are not history. None while that is not known: then all messages are history."""
 
 
 class _Unusual(Exception):
-    """It is not spelled as usual."""
+    """A message or section is not in the usual encoding."""
 
 
 class JsonRows:
@@ -382,8 +381,8 @@ class JsonRows:
     The JSON of one reader's messages.
 
     Args:
-        generation: The log's, part of every replay id.
-        mark: What history has on it; None where it has nothing.
+        generation: The log's generation, part of every replay id.
+        mark: The mark on history; None for no mark.
     """
 
     def __init__(self, generation: int, mark: Mark | None = None) -> None:
@@ -398,7 +397,7 @@ class JsonRows:
 
     def texts(self, rows: Sequence[OutgoingRow], end_id: int | None) -> list[str]:
         """
-        The JSON text of each, without a line end.
+        The JSON text of each message, without a line end.
 
         Args:
             end_id: The last message before live, if it is among them.
@@ -431,7 +430,7 @@ class JsonRows:
             front_text = fronts.get(content[:bare])
             if front_text is None:
                 front_text = _front(content[:bare], content, fronts, replay_name)
-            # The bodies that nearly all messages have, and nothing else behind them.
+            # The bodies that nearly all messages have, with nothing after them.
             head, rest = content[bare : bare + 4], len(content) - bare
             if head == _DATA8 and rest == 5 + content[bare + 4]:
                 said = _data(content, bare + 5)
@@ -449,7 +448,7 @@ class JsonRows:
         return found
 
     def _said(self, content: bytes, bare: int) -> str:
-        """What the bare message says, as text behind the rest of the object."""
+        """The JSON of the bare message, as text to append to the rest of the object."""
         try:
             return self._usual(content, bare)
         except (_Unusual, IndexError, UnicodeDecodeError):
@@ -480,14 +479,14 @@ class JsonRows:
 
 
 def _front(front: bytes, content: bytes, fronts: dict[bytes, str], replay_name: str) -> str:
-    """What header and annotations add."""
+    """The text that the annotations and the mark add."""
     text = ""
     try:
         annotations = (
             {str(key): value for key, value in message_annotations(content).items()} if front else {}
         )
     except CodecError:
-        annotations = {}  # as no delivery has them
+        annotations = {}  # deliveries do not have them, either
     shown = plain({key: item for key, item in annotations.items() if key not in _NOT_OURS})
     if replay_name:
         shown[REPLAY_NAME] = replay_name
@@ -522,7 +521,7 @@ def _text(value: bytes) -> str:
 
 
 def _properties(section: bytes) -> str:
-    """The fields that are shown; others are looked at for their types, as a field of a wrong one spoils them all."""
+    """The text of the fields that are shown. The others are checked, too: a wrong type makes the section unreadable."""
     text = ""
     position, end = 6, len(section)
     if section[4] + 5 != end or section[5] > len(_PROPERTIES):
@@ -563,12 +562,12 @@ _KIND_OF: Final = {
     "creationTime": "time",
     "groupSequence": "number",
 }
-"""What a field of the properties is that is no text."""
+"""The kinds of the fields of the properties that are not text."""
 
 _PROPERTIES: Final = [
     (_KIND_OF.get(name, "text"), name if name in PLACES else "") for name in _FIELDS[PROPERTIES]
 ]
-"""Of the properties section, in order: what a field is, and its name in the object where it is shown."""
+"""The fields of the properties section, in order: the kind, and the name in the object; empty if it is not shown."""
 
 _TEXTS: Final = frozenset({"id", "text"})
 _TEXT_CODES: Final = frozenset({_TEXT, _SYMBOL})
@@ -594,7 +593,7 @@ def _application_properties(section: bytes) -> str:
 
 
 def _value(section: bytes, position: int) -> tuple[str, int]:
-    """The text of a simple value, and where it ends; that may be behind the section's end."""
+    """The text of a simple value, and where the value ends, which may be beyond the section's end."""
     code = section[position]
     if code == 0xA1:
         behind = position + 2 + section[position + 1]
@@ -626,7 +625,7 @@ _UNSIGNED: Final = frozenset(_INTEGERS) - _SIGNED
 
 
 def _bounded(bare: bytes) -> dict[str, Any]:
-    """What a bare message says; where it would take too long to decode, its bytes."""
+    """The object for a bare message; its bytes if decoding it would take too long."""
     work = _Work()
     try:
         for _, start, end in _walked(bare):

@@ -1,6 +1,6 @@
 """
-The key of a message: what those have in common that are to stay in order. It is the group that the message belongs to
-(AMQP 1.0 section 3.2.4, group-id; JMSXGroupID at JMS), or another property.
+The key of a message: messages with the same key stay in order. It is the group that the message belongs to (AMQP 1.0
+section 3.2.4, group-id; JMSXGroupID at JMS), or another property.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIELDS: Final = {
     "correlation-id": "correlation_id",
     "subject": "subject",
 }
-"""Names that mean a field of the properties section; every other one is an application property's."""
+"""Names that mean a field of the properties section; every other name is an application property's."""
 
 LAST_SEQUENCE: Final = 0xFFFF_FFFF
 """The group-sequence of a group's last message: -1 at JMS, where it is signed (Artemis, "Message Grouping")."""
@@ -34,7 +34,7 @@ _STRING: Final = 0xA1
 
 def group_of(content: bytes, bare: int) -> tuple[Key, bool]:
     """
-    The group-id of a message, None where it says none that can be read, and whether it is the last of its group.
+    The group-id of a message, None if it has none that can be read; and whether the message is the last of its group.
 
     Args:
         bare: Where its bare message begins.
@@ -63,8 +63,8 @@ def group_of(content: bytes, bare: int) -> tuple[Key, bool]:
 
 def property_reader(name: str) -> Callable[[bytes, int], Key]:
     """
-    A reader of one property of messages, as bytes that are alike for values that are; None where there is none that
-    can be read. It takes a content, and where its bare message begins.
+    A reader of one property of messages, as bytes that are equal for equal values; None if there is no value that can
+    be read. The reader takes a content, and where its bare message begins.
 
     Args:
         name: One of ``FIELDS``, or an application property's.

@@ -1,7 +1,7 @@
 """
 An encoded message cut into its sections, without decoding more than asked for (AMQP 1.0 section 3.2).
 
-A message is a row of described values:
+A message is a sequence of described values:
 
     header 70 | delivery-annotations 71 | message-annotations 72 | properties 73 | application-properties 74 |
     body: data 75, one or more, or amqp-sequence 76, one or more, or one amqp-value 77 | footer 78
@@ -9,13 +9,13 @@ A message is a row of described values:
 All but the body may be absent. We also take properties without a body: proton sends that for a body None.
 
 The first three may change at every hop. From properties to the end of the body is the bare message, which
-nobody may touch. Invariant: everything here only reads. Offsets are found by jumping from size to size, and values are
+nobody may change. Invariant: everything here only reads. Offsets are found by jumping from size to size, and values are
 built only in the functions named after them, or by a ``MessageView`` when selectors and filters ask for them. Whatever
-the bytes, all of them answer or raise ``MalformedMessage``.
+the bytes, every function returns or raises ``MalformedMessage``.
 
-What a question to one message may cost is counted (``Work``), in steps of some 100 ns: a message and a selector come
-from two strangers, and each of them alone looks harmless. It is counted in steps and not in time, so that a log read
-twice gives the same twice.
+The work for one evaluation of a selector or filter is bounded (``MessageView.spend``), in steps of some 100 ns: message
+and selector come from two strangers, and each of them alone looks harmless. The bound is in steps and not in time, so
+that a log read twice gives the same messages twice.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ try:
 except ImportError:  # it was not built: the same, slower
 
     def all_begin_with(front: bytes, contents: list[bytes], behind: int, /) -> bool:
-        """Whether each of these has this front, and so many bytes behind it."""
-        # Looked at together, which takes two thirds of the time that one by one takes.
+        """Whether each of ``contents`` begins with ``front``, and has ``behind`` more bytes at least."""
+        # Compared together, which takes two thirds of the time of a comparison one by one.
         are_alike = b"".join(map(itemgetter(slice(len(front))), contents)) == front * len(contents)
         return are_alike and all(len(content) - len(front) >= behind for content in contents)
 
 
 MOST_STEPS: Final = 50_000
-"""For one evaluation: some 5 ms. A selector of 250 terms over usual properties takes a tenth of it at most."""
+"""The most steps of one evaluation: some 5 ms. A selector of 250 terms over usual properties takes at most a tenth."""
 
 QUICK_BYTES: Final = 64
 """Bytes that are compared, copied or decoded as text in the time of one step."""
 
 ITEM_STEPS: Final = 8
-"""Building one value of a map or list."""
+"""The steps for building one value of a map or list."""
 
 SMALL_BYTES: Final = 2_048
-"""Of a section that is decoded without a look at what that costs."""
+"""A section of up to so many bytes is decoded without counting steps."""
 
 WIDE_FORM: Final = 0xD0
-"""Format codes of lists and maps from here on have sizes of four bytes; those below have 255 bytes at most."""
+"""Lists and maps with a format code from this on have sizes of four bytes; below it they have 255 bytes at most."""
 
 NESTED_BYTE_STEPS: Final = 4
-"""For each byte of a list, map or array in a section: each may be a value of its own."""
+"""The steps for each byte of a list, map or array inside a section: each byte may be a value of its own."""
 
 
 class TooMuchWork(CodecError):
@@ -66,14 +66,14 @@ class TooMuchWork(CodecError):
 
 def check_decoding(content: bytes, offset: int, steps: int) -> int:
     """
-    What decoding the map or list at ``offset`` takes, in steps; 0 for a small one.
+    The steps for decoding the map or list at ``offset``; 0 for a small one.
 
     Args:
-        steps: What is left to be spent.
+        steps: The steps that are left.
 
     Raises:
-        TooMuchWork: It is more than that.
-        CodecError: What is in it is cut short.
+        TooMuchWork: Decoding takes more than that.
+        CodecError: A value inside is cut short.
     """
     if content[offset] < WIDE_FORM:
         return 0
@@ -104,7 +104,7 @@ AMQP_SEQUENCE = 0x76
 AMQP_VALUE = 0x77
 FOOTER = 0x78
 
-# Section to its name and type, by which the specification calls it.
+# Section to its name and type, of which its symbolic descriptor is made.
 _KINDS = {
     HEADER: ("header", "list"),
     DELIVERY_ANNOTATIONS: ("delivery-annotations", "map"),
@@ -132,7 +132,7 @@ _FORMS = {code: _CODES_OF_TYPE[type_] for code, (_, type_) in _KINDS.items()}
 _SYMBOLIC = {f"amqp:{name}:{type_}": code for code, (name, type_) in _KINDS.items()}
 
 USUAL_DESCRIPTORS = {bytes((0x00, 0x53, code)): code for code in _NAMES}
-"""The usual spelling of a descriptor: zero and a smallulong."""
+"""The usual encoding of a descriptor: zero and a smallulong."""
 
 _DESCRIPTOR_FORMS = (b"\x80", b"\xa3", b"\xb3", b"\x53", b"\x44")
 
@@ -141,7 +141,7 @@ _head_and_size = struct.Struct(">IB").unpack_from
 _long_size = struct.Struct(">I").unpack_from
 
 SOME = 4
-"""Messages from which on it is worth looking whether they are alike."""
+"""From so many messages on, it is worth checking whether they are alike."""
 
 _NO_BODY = "a message needs at least a body section"
 
@@ -151,7 +151,7 @@ class MalformedMessage(CodecError):
     Bytes that are not one AMQP message.
 
     Attributes:
-        offset: Where, in bytes from 0.
+        offset: The position of the error, in bytes from 0.
         reason: What is wrong there.
     """
 
@@ -168,15 +168,15 @@ def bare_offset(content: bytes) -> int:
     """
     The offset of the bare message: of the first section that is no header and no annotations.
 
-    What lies behind that offset is not looked at; ``validate`` does that.
+    The bytes after that offset are not checked; ``validate`` does that.
 
     Raises:
-        MalformedMessage: The bytes in front are no such sections or are out of order, or nothing follows.
+        MalformedMessage: The bytes before it are no such sections or are out of order, or nothing follows.
     """
     offset = _usual_bare_offset(content)
     if offset >= 0:
         return offset
-    # Delivery annotations, a rarer spelling, or malformed: the full walk tells which.
+    # Delivery annotations, a rarer encoding, or malformed: the full walk tells which.
     for code, start, _, _ in walk(content):
         if code > MESSAGE_ANNOTATIONS:
             return start
@@ -187,8 +187,8 @@ def bare_offsets(contents: list[bytes]) -> list[int]:
     """
     The offset of each message's bare message, as ``bare_offset`` has it.
 
-    Called for all messages that come in. Those that come together are mostly alike in front: one look tells, a
-    tenth of the time that reading it takes.
+    Called for all messages that come in. Messages that come together mostly have the same front: a comparison takes a
+    tenth of the time that reading each front takes.
 
     Raises:
         MalformedMessage: As ``bare_offset`` does, for one of them.
@@ -197,7 +197,7 @@ def bare_offsets(contents: list[bytes]) -> list[int]:
     offset = _usual_bare_offset(first) if len(contents) >= SOME else -1
     if offset < 0:
         return list(map(bare_offset, contents))
-    # All that was read of the first one, and as many bytes as had to be there.
+    # All that was read of the first message; one more byte has to follow.
     front, read = first[: offset + 4], offset + 4
     if all_begin_with(front, contents, 1):
         return [offset] * len(contents)
@@ -209,8 +209,8 @@ def bare_offsets(contents: list[bytes]) -> list[int]:
 
 def _usual_bare_offset(content: bytes) -> int:
     """
-    The same where a message is spelled as usual, without a call more than needed (0.2 us); else -1. It goes by nothing
-    behind the descriptor and the format code of the bare message's first section, which has one byte more, at least.
+    The same for a message in the usual encoding, with as few calls as possible (0.2 us); else -1. It reads no further
+    than the descriptor and format code of the bare message's first section, which has at least one more byte.
     """
     offset = 0
     try:
@@ -262,7 +262,7 @@ def split_front(content: bytes, bare: int) -> list[Section]:
     """
     The sections in front of the bare message, which begins at ``bare`` (``bare_offset`` has found it).
 
-    The bare message is not looked at: it is delivered as it came, also when it is malformed.
+    The bare message is not read: it is delivered as it came, even if it is malformed.
     """
     found = []
     start = 0
@@ -278,7 +278,7 @@ def walk(content: bytes) -> Iterator[tuple[int, int, int, int]]:
     Every section: its code, where it starts, where its value starts, where it ends.
 
     Raises:
-        MalformedMessage: As ``validate`` does, after the sections in front of the mistake.
+        MalformedMessage: As ``validate`` does, after the sections before the error.
     """
     offset, end, previous = 0, len(content), 0
     while offset < end:
@@ -308,7 +308,7 @@ def section_at(content: bytes, offset: int) -> tuple[int, int, int]:
     The section at ``offset``: its code, where its value starts, where it ends.
 
     Raises:
-        MalformedMessage: There is none.
+        MalformedMessage: There is no section.
     """
     code = USUAL_DESCRIPTORS.get(content[offset : offset + 3], 0)
     value = offset + 3
@@ -320,7 +320,7 @@ def section_at(content: bytes, offset: int) -> tuple[int, int, int]:
     if form not in _FORMS[code]:
         raise MalformedMessage(value, f"{_NAMES[code]} may not have format code {form:#04x}")
     try:
-        # What skip would say, without asking: it costs more than all the rest.
+        # What skip would return, without the call: that costs more than all the rest.
         if form in _SHORT:
             behind = value + 2 + content[value + 1]
         elif form in _LONG:
@@ -346,7 +346,7 @@ def find_value(content: bytes, wanted: int, offset: int = 0) -> int:
 
 
 def _descriptor(content: bytes, offset: int) -> tuple[int, int]:
-    """Any spelling of a section's descriptor: its code, and the offset of the value behind it."""
+    """A section's descriptor in any encoding: its code, and the offset of the value after it."""
     if content[offset : offset + 1] != b"\x00":
         raise MalformedMessage(offset, "a section must start with a descriptor (0x00)")
     if content[offset + 1 : offset + 2] not in _DESCRIPTOR_FORMS:
@@ -362,14 +362,14 @@ def _descriptor(content: bytes, offset: int) -> tuple[int, int]:
 
 
 _USUAL_PROPERTIES = bytes((0x00, 0x53, PROPERTIES, 0xC0))
-"""A list with one byte for its size."""
+"""Properties in a list with one byte for its size."""
 
 _BEFORE_TO = ("message-id", "user-id")
 
 _STRING = 0xA1
 
 USUAL_WIDTHS = {0x40: 1, 0x43: 1, 0x44: 1, 0x53: 2, 0x80: 9, 0x83: 9, 0x98: 17, 0xA0: 0, _STRING: 0, 0xA3: 0}
-"""How many bytes a value of the properties takes, by its format code; 0: the second byte says it."""
+"""How many bytes a value of the properties takes, by its format code; 0: the second byte is the size."""
 
 
 class Body(NamedTuple):
@@ -410,7 +410,7 @@ class Properties:
 
 
 _Fields = Mapping[str, tuple[type, ...]]
-"""Fields of a section, in order, and what each may be."""
+"""Fields of a section, in order, and the types that each may have."""
 
 
 def _fields_of(section: type) -> _Fields:
@@ -503,7 +503,7 @@ def to_address(content: bytes, bare: int | None = None) -> str | None:
 
 
 def _usual_to_address(content: bytes, bare: int) -> str | None:
-    """The same in a fifth of the time, where it is spelled as usual; None leaves it to a closer look."""
+    """The same in a fifth of the time, for the usual encoding; None means that a closer look is needed."""
     if content[bare : bare + 4] != _USUAL_PROPERTIES:
         return None
     try:
@@ -541,8 +541,8 @@ _EMPTY_VALUES: Final = (b"\x40", b"\xa0\x00", b"\xa1\x00", b"\xb0\0\0\0\0", b"\x
 def has_empty_body(content: bytes, bare: int) -> bool:
     """
     Whether a message brings no data: it has no body, data sections without a byte, or one value that is null, an empty
-    string or an empty binary. One whose sections cannot be read brings some. Little is looked at: a long body at once
-    shows that it is none.
+    string or an empty binary. A message whose sections cannot be read counts as one with data. The cost is small: the
+    first bytes of a long body show that it has data.
 
     Args:
         bare: Where its bare message begins (``bare_offset``).
@@ -569,10 +569,10 @@ def _value_at(content: bytes, offset: int) -> Any:
 
 def map_at(content: bytes, offset: int) -> dict[Any, Any]:
     """
-    The map whose value starts at ``offset``; empty for -1, where there is none.
+    The map whose value starts at ``offset``; empty for -1, which means that there is none.
 
     Raises:
-        MalformedMessage: It is malformed.
+        MalformedMessage: The map is malformed.
     """
     found: dict[Any, Any] = {} if offset < 0 else _value_at(content, offset)
     return found
@@ -580,7 +580,7 @@ def map_at(content: bytes, offset: int) -> dict[Any, Any]:
 
 def properties_at(content: bytes, offset: int) -> Properties:
     """
-    The properties whose value starts at ``offset``; every field None for -1, where there are none.
+    The properties whose value starts at ``offset``; every field None for -1, which means that there are none.
 
     Raises:
         MalformedMessage: They are malformed, or a field has the wrong type.
@@ -594,13 +594,13 @@ def _decode_header(encoded: bytes) -> Header:
     return Header(**_fields(encoded, 0, _HEADER_FIELDS, "header"))
 
 
-# Publishers send the same few headers over and over. 1,024 of at most 32 bytes are nothing to keep.
+# Publishers send the same few headers over and over. 1,024 of at most 32 bytes take little memory.
 _cached_header = lru_cache(maxsize=1024)(_decode_header)
 
 
 def _fields(content: bytes, offset: int, fields: _Fields, section: str) -> dict[str, Any]:
-    """The fields of the list at ``offset`` that are present, by name, after a look at their types."""
-    # What cannot be right is not built: a list of a million nulls, or one where a number should be.
+    """The fields of the list at ``offset`` that are present, by name; their types are checked."""
+    # What cannot be right is not built: a list of a million nulls, or a list in the place of a number.
     if content[offset] >= WIDE_FORM:
         check_decoding(content, offset, MOST_STEPS)
     values: list[Any] = _value_at(content, offset)
@@ -620,10 +620,10 @@ def _fields(content: bytes, offset: int, fields: _Fields, section: str) -> dict[
 
 class MessageView:
     """
-    A message that a selector asks questions of: each section is decoded when first asked for, then kept.
+    A message that a selector reads: each section is decoded when first read, then kept.
 
-    Every property raises ``MalformedMessage`` like the function of its name, and ``TooMuchWork`` where decoding takes
-    more than the one evaluation that the view is made for may.
+    Every property raises ``MalformedMessage`` like the function of its name, and ``TooMuchWork`` if decoding takes more
+    steps than are left. A view is made for one evaluation.
 
     Args:
         bare: The offset of the bare message, as ``bare_offset`` gave it.
@@ -631,14 +631,14 @@ class MessageView:
 
     _steps = MOST_STEPS
     is_exhausted = False
-    """Some of what was asked stayed without an answer, because it would take too long."""
+    """Whether a section or value was not read, because reading it would take too many steps."""
 
     def __init__(self, content: bytes, bare: int) -> None:
         self.content = content
         self.bare = bare
 
     def spend(self, steps: int) -> bool:
-        """Whether so much more work may be done for this message."""
+        """Take steps from the budget of this message; False if too few are left."""
         if steps > self._steps:
             self.is_exhausted = True
             return False
@@ -647,7 +647,7 @@ class MessageView:
 
     @property
     def spent(self) -> int:
-        """What was done for this message so far, in steps."""
+        """The steps that were taken for this message so far."""
         return MOST_STEPS - self._steps
 
     @cached_property

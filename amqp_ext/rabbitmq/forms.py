@@ -35,7 +35,7 @@ from amqp_ext.request_nodes import NOT_IMPLEMENTED, BadRequest
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 
 MANAGEMENT: Final = "/management"
-"""The node that queues, exchanges and bindings are declared at."""
+"""The node where queues, exchanges and bindings are declared."""
 
 _QUEUES: Final = "/queues/"
 _EXCHANGES: Final = "/exchanges/"
@@ -48,10 +48,10 @@ def address_of_queue(name: str) -> str:
 
 def queue_of(path: str) -> str | None:
     """
-    The queue that a path stands for; None for any other.
+    The queue that a path stands for; None for any other path.
 
     Raises:
-        AddressError: What is encoded is no text; or it is an exchange, and those are not spoken of here.
+        AddressError: The encoded name is no text; or the path names an exchange, and there are none here.
     """
     if path.startswith(_QUEUES):
         return percent_decoded(path.removeprefix(_QUEUES), path)
@@ -67,7 +67,7 @@ def topic_of_address(address: str) -> str | None:
     The topic of an address ``/exchanges/EXCHANGE/KEY`` or ``/exchanges/EXCHANGE``; None for any other.
 
     Raises:
-        AddressError: It begins like one, and is none.
+        AddressError: The address begins like one, but is invalid.
     """
     if not address.startswith(_EXCHANGES):
         return None
@@ -98,7 +98,7 @@ class ExchangeError(BadRequest):
 
 
 class ExchangeKind(enum.Enum):
-    """How an exchange looks at routing keys."""
+    """How an exchange uses routing keys."""
 
     DIRECT = "direct"
     TOPIC = "topic"
@@ -108,7 +108,7 @@ class ExchangeKind(enum.Enum):
     def parse(cls, text: object) -> ExchangeKind:
         """
         Raises:
-            ExchangeError: It is no kind, or one that is not there.
+            ExchangeError: The text is not a kind, or a kind that is not supported.
         """
         try:
             return cls(text)
@@ -119,15 +119,15 @@ class ExchangeKind(enum.Enum):
 
 
 PREDECLARED: Final = {f"amq.{kind.value}": kind for kind in ExchangeKind}
-"""Exchanges that are always there."""
+"""Exchanges that always exist."""
 
 
 def topic_of(exchange: str, key: str) -> str:
     """
-    The topic that a message goes to.
+    The topic of a message that is sent to an exchange with a routing key.
 
     Raises:
-        ExchangeError: The default exchange, which is no name.
+        ExchangeError: It is the default exchange, which has no name.
     """
     if not exchange:
         raise ExchangeError("the default exchange has no address: send to '/queues/' and the queue's name")
@@ -136,10 +136,10 @@ def topic_of(exchange: str, key: str) -> str:
 
 def subscriptions_of(kind: ExchangeKind, exchange: str, key: str) -> tuple[str, ...]:
     """
-    The subscriptions that a binding is.
+    The subscriptions that stand for a binding.
 
     Raises:
-        ExchangeError: No subscription says the same.
+        ExchangeError: No subscriptions match the same messages.
     """
     subscriptions = _subscriptions_of(kind, exchange, key)
     try:
@@ -178,16 +178,16 @@ STREAM_FILTER: Final = Symbol("rabbitmq:stream-filter")
 STREAM_MATCH_UNFILTERED: Final = Symbol("rabbitmq:stream-match-unfiltered")
 
 FILTER_VALUE: Final = Symbol("x-stream-filter-value")
-"""The annotation that a message's filter value is in."""
+"""The annotation that holds a message's filter value."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFilter:
     """
-    Messages with one of some filter values.
+    The filter for messages with one of several filter values.
 
     Attributes:
-        values: Those that pass.
+        values: The filter values that pass.
         match_unfiltered: Whether messages without a filter value pass, too.
     """
 
@@ -195,7 +195,7 @@ class StreamFilter:
     match_unfiltered: bool = False
 
     def compile(self) -> MessageTest:
-        """Whether a message passes."""
+        """The filter's test of a message."""
         wanted, match_unfiltered = frozenset(self.values), self.match_unfiltered
 
         def matches(view: MessageView) -> bool:
@@ -232,7 +232,7 @@ STREAM_FILTERS: Final = FilterForms(
 
 
 STREAM_OFFSET: Final = "rabbitmq"
-"""The form of a start that is asked for so."""
+"""The name of this form of a start."""
 
 _UNITS: Final = UNITS_AGO | {"M": 30 * MS_PER_DAY, "Y": 365 * MS_PER_DAY}
 _INTERVAL: Final = re.compile(r"([0-9]{1,19})([YMDhms])")
@@ -241,14 +241,14 @@ _WORDS: Final = {"first": StartKind.BEGINNING, "last": StartKind.LAST, "next": S
 
 def from_stream_offset_spec(value: Any) -> ReplayStart:
     """
-    Read the value of the filter.
+    Read the value of the filter ``rabbitmq:stream-offset-spec``.
 
     ``first``, ``last``, ``next``, an interval ago (``10m``; Y M D h m s, a month has 30 days), an offset, or a
-    timestamp. A place that the log does not reach to is clamped, as RabbitMQ does; a bad value is refused, where
-    RabbitMQ starts at ``next`` without a word.
+    timestamp. A place that the log does not have is clamped, as at RabbitMQ. An invalid value is refused; RabbitMQ
+    silently starts at ``next``.
 
     Raises:
-        ReplayStartError: It is none.
+        ReplayStartError: The value is not a stream offset.
     """
     kind, place = _read_stream_offset(value)
     return ReplayStart(kind, place, missing=Missing.CLAMP, form=STREAM_OFFSET)
@@ -271,10 +271,10 @@ def _read_stream_offset(value: Any) -> tuple[StartKind, int | None]:
 
 
 VERSION: Final = "4.2.0"
-"""What we say we are: the clients ask for 4.0 at least, and for 4.2 where a filter is SQL."""
+"""The version that we announce: the clients ask for 4.0 at least, and for 4.2 where a filter is SQL."""
 
 NODE_NAME: Final = "rewind"
-"""The node of the cluster we say we are; the Java client insists on one."""
+"""The node of a cluster that we announce; the Java client requires one."""
 
 OPEN_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
     {"product": "RabbitMQ", "version": VERSION, "node": NODE_NAME}
@@ -285,10 +285,10 @@ OFFERED_CAPABILITIES: Final = ("LINK_PAIR_V1_0",)
 """Capabilities of the open frame."""
 
 CONSUMER_PRIORITY: Final = "rabbitmq:priority"
-"""The property of a consumer's link that says its priority, a whole number; 0 where it is not there."""
+"""The link property that gives a consumer's priority, a whole number; 0 without the property."""
 
 CONSUMER_TIMEOUT: Final = "rabbitmq:consumer-timeout"
-"""The property of a consumer's link that says how long deliveries are its own, in ms, in place of what its queue says.
+"""The link property with the time, in ms, for which a consumer may leave a delivery unsettled: it replaces the queue's.
 
 Source: RabbitMQ 4.3, "Consumer Timeouts"."""
 

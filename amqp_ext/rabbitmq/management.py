@@ -1,5 +1,5 @@
 """
-The node ``/management`` of RabbitMQ: requests of HTTP over AMQP 1.0 read into commands, arguments of a queue's
+The node ``/management`` of RabbitMQ: requests (HTTP over AMQP 1.0) read into commands, the arguments of a queue's
 declaration, and answers.
 """
 
@@ -28,42 +28,42 @@ from amqp_ext.request_nodes import (
 
 @dataclass(frozen=True, slots=True)
 class DeclareQueue:
-    """Make a queue or stream, or find that it is there and as it is described. Results in ``Declared``."""
+    """Create a queue or stream, or find that it exists as it is described. Results in ``Declared``."""
 
     name: str
     arguments: QueueArguments
     is_exclusive: bool = False
-    """It belongs to the connection, and goes with it."""
+    """The queue belongs to the connection, and is deleted with it."""
     is_auto_delete: bool = False
-    """It goes with its last consumer."""
+    """The queue is deleted with its last consumer."""
 
 
 @dataclass(frozen=True)
 class _OfName:
-    """A command about what has this name."""
+    """A command about the queue or exchange of this name."""
 
     name: str
 
 
 class DescribeQueue(_OfName):
-    """Results in ``QueueState``."""
+    """Describe a queue. Results in ``QueueState``."""
 
 
 class PurgeQueue(_OfName):
-    """Results in ``Removed``."""
+    """Delete the messages of a queue. Results in ``Removed``."""
 
 
 class DeleteQueue(_OfName):
-    """Results in ``Removed``, also where there is no such queue: RabbitMQ deletes what is not there."""
+    """Delete a queue. Results in ``Removed``, also if there is no such queue, as at RabbitMQ."""
 
 
 class DeleteExchange(_OfName):
-    """Forget an exchange and its bindings. Results in None, also where there is none."""
+    """Delete an exchange and its bindings. Results in None, also if there is no such exchange."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclareExchange:
-    """Say of which kind an exchange is, or find that it is. Results in None."""
+    """Create an exchange of a kind, or find that it has this kind. Results in None."""
 
     name: str
     kind: ExchangeKind
@@ -86,20 +86,20 @@ class _OfBinding:
 
 
 class Bind(_OfBinding):
-    """Results in None, also where the binding is there."""
+    """Create a binding. Results in None, also if the binding exists."""
 
 
 class Unbind(_OfBinding):
-    """Results in None, also where the binding is not there."""
+    """Delete a binding. Results in None, also if the binding does not exist."""
 
 
 class FindBinding(_OfBinding):
-    """Whether a binding is there. Results in a list with it, or an empty one."""
+    """Find a binding. Results in a list with the binding, or an empty list."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewToken:
-    """A new token for the connection's user, whose last one expires. Results in None."""
+    """A new token of the connection's user, before the last one expires. Results in None."""
 
     token: bytes = field(repr=False)
 
@@ -109,7 +109,7 @@ Command = DeclareQueue | DeclareExchange | RenewToken | _OfName | _OfBinding
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue as it is."""
+    """The state of a queue."""
 
     name: str
     vpn: str
@@ -122,7 +122,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A queue as it is, and whether it was made just now."""
+    """The state of a queue, and whether the declaration created it."""
 
     queue: QueueState
     is_new: bool
@@ -130,7 +130,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """How many messages are gone."""
+    """How many messages were deleted."""
 
     messages: int
 
@@ -157,15 +157,15 @@ _BOUNDS_OF_STREAMS: Final = frozenset({"x-max-age", "x-max-length-bytes"})
 
 
 class ArgumentError(BadRequest):
-    """A declaration that cannot be honoured. Its text is a sentence for the one who declares."""
+    """A declaration that cannot be honoured. The text is a sentence for the requester."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueArguments:
     """
-    What a declaration says of a queue; None where it says nothing. Sizes in bytes, times in milliseconds.
+    What a declaration says of a queue; None where it says nothing. Sizes are in bytes, times in milliseconds.
 
-    A field that is a setting of an endpoint is called like it.
+    A field that is a setting of an endpoint has the setting's name.
     """
 
     is_stream: bool = False
@@ -181,10 +181,10 @@ class QueueArguments:
     retry_delay_ms: int | None = None
     retry_max_ms: int | None = None
     retry_factor: int | None = None
-    """Linear, which is 0, where messages are to be tried again later."""
+    """0, which is linear, if messages are to be retried later."""
 
     def to_map(self) -> dict[str, Any]:
-        """As RabbitMQ says it."""
+        """The arguments as RabbitMQ describes a queue with them."""
         found: dict[str, Any] = {"x-queue-type": "stream" if self.is_stream else "quorum"}
         tries_again = self.retry_type not in (None, "disabled")
         for argument in _ARGUMENTS:
@@ -199,7 +199,7 @@ def read_queue_arguments(arguments: Mapping[Any, Any]) -> QueueArguments:
     What the arguments of a declaration mean.
 
     Raises:
-        ArgumentError: One has no meaning here that would keep its promise, or a value that is none.
+        ArgumentError: An argument has no meaning here that would keep its promise, or has an invalid value.
     """
     kind = arguments.get("x-queue-type", "quorum")
     if kind not in ("quorum", "classic", "stream"):
@@ -231,7 +231,7 @@ def read_queue_arguments(arguments: Mapping[Any, Any]) -> QueueArguments:
 
 
 def _complete_retries(fields: dict[str, Any]) -> None:
-    """What RabbitMQ goes by where a queue's messages are to be tried again later."""
+    """Complete the fields as RabbitMQ does for a queue whose messages are to be retried later."""
     least = fields.get("retry_delay_ms")
     if least is None:
         raise ArgumentError(
@@ -282,15 +282,15 @@ def _check_only(name: str, value: Any) -> None:
 
 
 class _Argument(NamedTuple):
-    """An argument that says a setting."""
+    """An argument that stands for a setting."""
 
     name: str
     setting: str
     """Field of ``QueueArguments``."""
     read: Callable[[str, Any], Any]
-    """The setting's value, of the argument's name and value; raises ``ArgumentError``."""
+    """Gives the setting's value from the argument's name and value; raises ``ArgumentError``."""
     told: Any = None
-    """What a description says where the setting is there; None for its value."""
+    """The argument's value in a description, if the setting has a value; None for the setting's own value."""
 
 
 _ONLY: Final[Mapping[str, tuple[str, str]]] = {
@@ -304,7 +304,7 @@ _ONLY: Final[Mapping[str, tuple[str, str]]] = {
         "not the exchange {value}",
     ),
 }
-"""Arguments that may have one value, which says what is so anyway, and why not another."""
+"""Arguments with one allowed value, which says what holds anyway; and the sentence for any other value."""
 
 _ARGUMENTS: Final = (
     _Argument("x-message-ttl", "max_ttl_ms", _positive),
@@ -320,7 +320,7 @@ _ARGUMENTS: Final = (
     _Argument("x-delayed-retry-min", "retry_delay_ms", _positive),
     _Argument("x-delayed-retry-max", "retry_max_ms", _positive),
 )
-"""In the order in which a description has them."""
+"""The arguments, in the order of a description."""
 
 _OF_RETRIES: Final = frozenset({"x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"})
 
@@ -343,25 +343,25 @@ _STATUS: Final[Mapping[str, int]] = {
 _STRING: Final = 0xB1
 
 _NULL_BODY: Final = b"\x00\x53\x77\x40"
-"""An amqp-value of null. The Python client has it in front of the properties where a request has no body."""
+"""An amqp-value of null. The Python client puts it before the properties of a request without a body."""
 
 
 class ManagementNode(RequestNode):
-    """The node."""
+    """The node ``/management``."""
 
     def read(self, content: bytes) -> Request:
-        """As every node does, with nothing in front of the properties."""
+        """Read one message, without the null that may precede its properties."""
         return super().read(content.removeprefix(_NULL_BODY) or content)
 
     def command(self, properties: sections.Properties, content: bytes) -> Command:
-        """What is asked for, by subject (HTTP's method), address and body."""
+        """The command that a message asks for by its subject (HTTP's method), address and body."""
         try:
             return _command(properties.subject or "", properties.to or "", value_of(content))
         except AddressError as error:
             raise BadRequest(str(error)) from None
 
     def answer(self, request: Request, result: Any) -> bytes:
-        """The message that says what came of a request."""
+        """The message with the result of a request."""
         match result:
             case Declared(queue=queue, is_new=is_new):
                 return _response(request, 201 if is_new else 200, _described(queue))

@@ -2,21 +2,21 @@
 The meaning of selectors: a tree becomes one function, which is called once for each message.
 
 A tree is compiled to closures, so nothing is looked up by name or walked per message, and what does not depend on the
-message is computed once. What takes longer the longer a value is asks the message first whether that may be spent on
-it, and is unknown where it may not (Jakarta Messaging 3.1 section 3.8.1.2 with its tables 3-4 to 3-6, repeated beside
-the code that obeys them).
+message is computed once. An operation that takes longer for a longer value first takes steps from the message's budget
+(``MessageView.spend``); if too few are left, its result is unknown. The logic is that of Jakarta Messaging 3.1 section
+3.8.1.2; its tables 3-4 to 3-6 are repeated next to the code.
 
 Values are those that the AMQP codec gives: int and its subclasses are exact numbers, float approximate ones; None is
 NULL and, as the value of a condition, unknown (section 3.8.1). Invariant: evaluation raises nothing, whatever values
-the message holds. What has no answer (a missing property, a sum of texts, division by zero, an exact result beyond 64
-bits, anything with NULL) is NULL, and NULL does not match.
+the message holds. A term without a value (a missing property, a sum of texts, division by zero, an exact result beyond
+64 bits, anything with NULL) is NULL, and NULL does not match.
 
 LIKE patterns: ``_`` is any one character, ``%`` any number of them (Jakarta Messaging 3.1 section 3.8.1.1).
 
-A pattern comes from a stranger, and a matcher that goes back can be made to run for hours. So what is between one ``%``
-and the next, which has a fixed length, is a regular expression of its own, without repetitions: the first one is
-compared where the text begins, the last one where it ends, and the others are searched for one behind the other.
-Invariant: a match takes time linear in the subject, whatever the pattern; a matcher says beforehand how much that is.
+A pattern comes from a stranger, and a matcher that backtracks can be made to run for hours. So each piece of a pattern
+between two ``%``, which has a fixed length, is a regular expression of its own, without repetitions. The first piece is
+compared with the beginning of the text and the last with its end; the others are searched for one after the other.
+Invariant: a match takes time linear in the text, whatever the pattern; a matcher says beforehand how much that is.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from amqp_ext.selector.lexer import MAX_EXACT, MIN_EXACT, SelectorError, Syntax
 Matcher = Callable[[str], bool]
 
 QUICK_CHARACTERS: Final = 32
-"""Characters that a plain text is searched for in, in the time of one step: at least a few times that many."""
+"""Characters of a text that count as one step of a search for a plain piece; a real step takes several times more."""
 
 TRIED_CHARACTERS: Final = 30
-"""Characters of a text with ``_`` in it that are compared, where it is searched for, in the time of one step."""
+"""The characters of a piece with ``_`` that are compared in one step, at each place where the piece is searched for."""
 
 _Piece = list[str | None]
-"""What stands between one ``%`` and the next: its characters, None for any."""
+"""The characters of a pattern between two ``%``; None for ``_``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class LikePattern:
 
     Attributes:
         matches: Whether a whole text matches.
-        steps_per_character: What ``matches`` takes for each character of a long text at most, in steps of some 100 ns.
-        fixed_characters: What of any text has its place before it is asked for: it costs no more than that.
+        steps_per_character: The most that ``matches`` takes for each character of a text, in steps of some 100 ns.
+        fixed_characters: The characters that are compared at the beginning and the end of any text: a step each.
     """
 
     matches: Matcher
@@ -67,10 +67,10 @@ class LikePattern:
 
 def compile_like(pattern: str, escape: str | None = None) -> LikePattern:
     """
-    What a pattern matches, and what asking costs.
+    Compile a LIKE pattern.
 
     Args:
-        escape: One character that takes the meaning of wildcard from the character after it.
+        escape: One character; the character after it is no wildcard.
 
     Raises:
         ValueError: Nothing follows the last escape, or ``escape`` is not one character.
@@ -108,7 +108,7 @@ def _equal_to(piece: _Piece) -> Matcher:
 
 
 def _with_ends(first: _Piece, last: _Piece) -> Matcher:
-    """Whether a text begins and ends so, with room for both; where these are plain, str's own methods are quicker."""
+    """Whether a text begins and ends with these, without overlap; for plain pieces str's own methods are quicker."""
     begin, end, behind, shortest = _plain(first), _plain(last), len(last), len(first) + len(last)
     if begin is not None and end is not None:
         return lambda text: len(text) >= shortest and text.startswith(begin) and text.endswith(end)
@@ -135,7 +135,7 @@ def _pieces(pattern: str, escape: str | None) -> list[_Piece]:
 
 
 def _plain(piece: _Piece) -> str | None:
-    """The text of a piece, where it has no character that may be any."""
+    """The text of a piece without ``_``; None for any other piece."""
     return None if None in piece else "".join(filter(None, piece))
 
 
@@ -160,20 +160,20 @@ BINARY: Final = "binary"
 NUMBERS = frozenset((EXACT, APPROXIMATE))
 
 CONTAINER_STEPS: Final = 5_000
-"""Comparing two lists or maps: as large as a message may have them and still be decoded."""
+"""The steps for comparing two lists or maps of the largest size that is decoded."""
 
 _CONTAINERS: Final = (list, dict, Described)
 
 
 _KINDS: Final = ((bool, BOOLEAN), (int, EXACT), (float, APPROXIMATE), (str, STRING))
-"""What a type is like; of several, the first."""
+"""The kinds of types; the first base that fits counts."""
 
 
 class _KindOf(dict[type, Any]):
     """
     The kind of a value by its type: a look-up per message instead of a row of isinstance calls.
 
-    A type no selector has a literal for (uuid, decimal, list) is a kind of its own, like itself alone.
+    A type for which selectors have no literal (uuid, decimal, list) is a kind of its own, comparable only with itself.
     """
 
     def __missing__(self, type_: type) -> Any:
@@ -201,8 +201,8 @@ def relation(compare: Callable[[Any, Any], bool], kinds: frozenset[str] | None) 
     """
     A comparison that knows types: NULL gives unknown, unlike types give false (section 3.8.1.1), <> included.
 
-    An exact number is made approximate before it meets one: Java's numeric promotion, with its loss of digits
-    beyond 2**53. ``kinds`` are those the operator is defined for, None is all.
+    An exact number is converted before it is compared with an approximate one: Java's numeric promotion, with its loss
+    of digits beyond 2**53. ``kinds`` are the kinds that the operator is defined for, None is all.
     """
 
     def relate(left: Any, right: Any) -> bool | None:
@@ -223,7 +223,7 @@ def _are_alike(one: Any, other: Any) -> bool:
 
 
 def comparing_steps(value: Any) -> int:
-    """What comparing a value may take, in steps of some 100 ns; 0 for all that most messages have."""
+    """The most steps, of some 100 ns, for comparing a value; 0 for the values of most messages."""
     if isinstance(value, str | bytes):
         return len(value) // QUICK_BYTES
     return CONTAINER_STEPS if isinstance(value, _CONTAINERS) else 0
@@ -271,23 +271,23 @@ SQL_ARITHMETIC: dict[str, Operation] = {**JMS_ARITHMETIC, "/": _divide_real, "%"
 Evaluator = Callable[[MessageView], Any]
 
 FREE_SIZE = 64
-"""Characters of a value that LIKE looks through without asking: a thousand tokens of a selector are 250 such terms."""
+"""LIKE takes no steps for values of so many characters: a selector of a thousand tokens has at most 250 such terms."""
 
 
 def compile_condition(node: parser.Node, syntax: Syntax) -> Evaluator:
     """
     The function of a condition: True, False, or anything else for unknown.
 
-    A selector that could never match is refused when it is written, and not wondered at when nothing arrives.
+    A selector that can never match is refused here, so that its author does not wonder why nothing arrives.
 
     Raises:
-        SelectorError: The types cannot fit whatever the message holds.
+        SelectorError: The types cannot fit, whatever the message holds.
     """
     return _Compiler(syntax).compile(node, _CONDITION)
 
 
 class _Place(NamedTuple):
-    """What may stand somewhere: the kinds of values, and their name in an error."""
+    """What is allowed at some place of a selector: the kinds of values, and their name in an error."""
 
     kinds: frozenset[str]
     what: str
@@ -322,7 +322,7 @@ class _Compiler:
         self._ordered = _ORDERED[syntax]
 
     def compile(self, node: parser.Node, place: _Place) -> Evaluator:
-        """The function of a node that stands in such a place."""
+        """The function of a node at such a place."""
         kind = _static_kind(node)
         if kind is not None and kind not in place.kinds:
             found = "number" if kind in NUMBERS else kind
@@ -371,7 +371,7 @@ class _Compiler:
                     return _equals_string(one, other.value)
         relate = self._relation(node.operator)
         if isinstance(left, _Constant) or isinstance(right, _Constant):
-            # What a literal can be compared with character by character is no longer than a selector.
+            # A comparison looks at no more characters than the literal has, which is no longer than a selector.
             return lambda message: relate(left(message), right(message))
         return _charged(relate, left, right)
 
@@ -406,7 +406,7 @@ class _Compiler:
 
         def evaluate(message: MessageView) -> bool | None:
             value = operand(message)
-            # "identifier has a String value" (section 3.8.1.1): of any other neither LIKE nor NOT LIKE is true.
+            # "identifier has a String value" (section 3.8.1.1): for any other neither LIKE nor NOT LIKE is true.
             if not isinstance(value, str):
                 return None
             if len(value) > FREE_SIZE and not message.spend(steps(value)):
@@ -419,7 +419,8 @@ class _Compiler:
         """
         ``a IN (b, c)`` is ``a = b OR a = c`` (section 3.8.1.1).
 
-        JMS has IN for strings alone, and of a value that is like none of the choices neither IN nor NOT IN is true.
+        JMS has IN for strings alone: for a value that is comparable with none of the choices, neither IN nor NOT IN is
+        true.
         """
         texts: set[str] = set()
         others: list[Evaluator] = []
@@ -456,11 +457,11 @@ class _Compiler:
 
 
 _NO_MESSAGE: Any = None
-"""What constant expressions are evaluated against: they never look."""
+"""The message that constant expressions are evaluated with: they never look at it."""
 
 
 def _static_kind(node: parser.Node) -> str | None:
-    """The kind a node's value has whatever the message, None where that depends on the message."""
+    """The kind that a node's value has for every message; None if the kind depends on the message."""
     match node:
         case parser.Literal(value=value):
             kind: str = kind_of[type(value)]
@@ -517,7 +518,7 @@ def _null_test(operand: Evaluator) -> Evaluator:
 
 # Comparison
 def _charged(relate: Relation, left: Evaluator, right: Evaluator) -> Evaluator:
-    """A comparison of two values of the message, each as long as its sender liked."""
+    """A comparison of two values of the message, which may be long: it takes steps from the message's budget."""
 
     def evaluate(message: MessageView) -> bool | None:
         one, other = left(message), right(message)

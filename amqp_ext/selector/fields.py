@@ -33,7 +33,7 @@ HEADER_FIELDS = {field.removesuffix("_ms"): field for field in Header.__dataclas
 PROPERTIES_FIELDS = tuple(Properties.__dataclass_fields__)
 
 # JMS headers and properties whose value is exactly that of an AMQP field ("AMQP JMS Mapping 1.0"). JMS itself
-# lets selectors name only some of them (section 3.8.1.1); the rest cost nothing and are asked for.
+# lets selectors name only some of them (section 3.8.1.1); the others cost nothing, and users ask for them.
 _JMS_ALIASES: Mapping[str, Reference] = {
     "JMSType": Reference("properties", "subject"),
     "JMSDestination": Reference("properties", "to"),
@@ -126,15 +126,14 @@ def reader(reference: Reference) -> Reader:
 
 
 def _spend(message: MessageView, value: bytes) -> None:
-    """Making a text of a long value has a cost; without it there is no value, which is not the same as NULL."""
+    """Take the steps for making a text of a long value. If too few are left there is no value, which is not NULL."""
     if len(value) > QUICK_BYTES and not message.spend(len(value) // QUICK_BYTES):
         raise TooMuchWork(0, "making a text of a long value takes too long")
 
 
 def _id_text(message: MessageView, value: Any) -> Any:
     """
-    A message-id as JMS clients show it: text as it is, other types with Qpid JMS's prefix
-    (AmqpMessageIdHelper).
+    A message-id as JMS clients show it: text as it is, other types with Qpid JMS's prefix (AmqpMessageIdHelper).
     """
     if isinstance(value, bytes):
         _spend(message, value)

@@ -27,8 +27,8 @@ from typing import NoReturn
 from unicodedata import category
 
 # Both limits are RabbitMQ's idea (it allows 4,096 characters and 200 tokens): parsing happens once, but
-# evaluation happens for every message, so one consumer must not be able to buy unlimited work with one
-# attach. Our tokens are more generous because a long IN list is one hash look-up here.
+# evaluation happens for every message, so one consumer must not be able to cause unlimited work with one
+# attach. We allow more tokens because a long IN list is one hash look-up here.
 MAX_CHARACTERS = 4096
 MAX_TOKENS = 1000
 
@@ -39,8 +39,8 @@ MAX_EXACT = 2**64 - 1
 
 class SelectorError(ValueError):
     """
-    A selector that cannot be understood. ``position`` is an index into the text (from 0), ``reason`` has
-    no position.
+    A selector that cannot be understood. ``position`` is an index into the text (from 0); ``reason`` is the error
+    without the position.
     """
 
     def __init__(self, reason: str, position: int) -> None:
@@ -127,7 +127,7 @@ def tokenize(text: str, syntax: Syntax = Syntax.JMS) -> list[Token]:
     Split a selector into tokens; the last is END.
 
     Raises:
-        SelectorError: It has a character or word that is none of the language, or too many.
+        SelectorError: The text has a character or word that is not of the language, or too many of them.
     """
     if len(text) > MAX_CHARACTERS:
         raise SelectorError(

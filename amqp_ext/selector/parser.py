@@ -1,6 +1,6 @@
 """
-The grammar of selectors (Jakarta Messaging 3.1 section 3.8): the nodes of a selector's tree, and tokens made into
-one.
+The grammar of selectors (Jakarta Messaging 3.1 section 3.8): the nodes of a selector's tree, and the parser that makes
+the tree of tokens.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def identifiers(node: Node) -> Iterator[Identifier]:
             waiting.extend(getattr(part, field.name) for field in reversed(fields(part)))
 
 
-# Parentheses, NOTs and signs around one value. A person writes three or four; each costs eight frames of
+# The most parentheses, NOTs and signs around one value. A person writes three or four; each takes eight frames of
 # Python's stack, of which there are a thousand.
 MAX_DEPTH = 64
 
@@ -147,7 +147,7 @@ def parse(text: str, syntax: Syntax = Syntax.JMS) -> Node:
     The tree of a selector.
 
     Raises:
-        SelectorError: It is none; the text says what was found and what would be right.
+        SelectorError: The text is not a selector; the error says what was found and what would be right.
     """
     return _Parser(text, syntax).selector()
 
@@ -166,7 +166,7 @@ class _Parser:
             self._expected("AND, OR or the end of the selector")
         return node
 
-    # What stands next, and taking it
+    # The next token, and taking it
 
     @property
     def _next(self) -> Token:

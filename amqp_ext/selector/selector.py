@@ -2,14 +2,14 @@
 Message selectors: which messages a consumer wants, in SQL-like words.
 
     lexer -> parser -> evaluation      text -> tokens -> tree -> function
-             fields    like            what a name reads; the LIKE matcher
+             fields                    what a name reads
 
-A selector is compiled when a link attaches and then asked once a message:
+A selector is compiled when a link attaches, and then evaluated once for each message:
 
     wanted = compile_selector("colour = 'red' AND JMSPriority > 5")
     wanted.matches(message)
 
-A JMS client cannot send filters of ours, so a selector may also carry a replay start, as one of the terms that it joins
+A JMS client cannot send our filters. So a selector may also carry a replay start, as one of the terms that it joins
 with AND at its top level: ``extract_equal`` takes such a term out.
 """
 
@@ -33,10 +33,10 @@ class Selector:
 
     def matches(self, message: MessageView) -> bool:
         """
-        Whether the selector is true for this message; false and unknown both say no.
+        Whether the selector is true for this message, neither false nor unknown.
 
         Raises:
-            CodecError: A section that is asked for cannot be decoded.
+            CodecError: A section that the selector reads cannot be decoded.
         """
         return self._evaluate(message) is True
 
@@ -48,7 +48,7 @@ def compile_selector(text: str) -> Selector:
     An empty text is no selector: it matches every message (section 3.8.1.1, "null or an empty string").
 
     Raises:
-        SelectorError: It is none.
+        SelectorError: The text is not a selector.
     """
     if not text.strip():
         return Selector(text, lambda message: True)
@@ -59,10 +59,10 @@ def compile_sql_filter(text: str) -> Selector:
     """
     Compile an ``amqp:sql-filter`` (0x120, OASIS "AMQP Filter Expressions" section 6).
 
-    The language is RabbitMQ's, except that UTC() is refused: a log read twice should give the same twice.
+    The language is RabbitMQ's, except that UTC() is refused: a log read twice should give the same messages twice.
 
     Raises:
-        SelectorError: It is none.
+        SelectorError: The text is not a filter.
     """
     return Selector(text, compile_condition(parser.parse(text, Syntax.SQL), Syntax.SQL))
 
@@ -118,12 +118,12 @@ def _literal(node: parser.Node) -> parser.Value | None:
 
 def split_conjunction(text: str) -> list[Term]:
     """
-    The terms a JMS selector joins with AND at its top level, one if it joins none.
+    The terms that a JMS selector joins with AND at its top level; the whole selector if it joins none.
 
-    Parentheses around conjunctions are looked through: ``(a AND b) AND c`` has three terms.
+    Parentheses around conjunctions are ignored: ``(a AND b) AND c`` has three terms.
 
     Raises:
-        SelectorError: It is no selector.
+        SelectorError: The text is not a selector.
     """
     terms: list[Term] = []
     waiting = [parser.parse(text)]
@@ -142,13 +142,13 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
     Take the term ``identifier = literal`` out of a JMS selector.
 
     Returns:
-        The literal and the selector that is left: ``(None, whole selector)`` where the identifier does not occur,
-        ``(literal, None)`` where nothing else is asked.
+        The literal, and the rest of the selector: ``(None, whole selector)`` if the identifier does not occur,
+        ``(literal, None)`` if there is no other term.
 
     Raises:
-        SelectorError: It is no selector; or the identifier occurs twice, or otherwise than in one top-level AND term
-            with = and a string or an integer. Such a term cannot be honoured, and leaving it out would change what the
-            selector says.
+        SelectorError: The text is not a selector; or the identifier occurs twice, or elsewhere than in one top-level
+            AND term with = and a string or an integer. Such a term cannot be honoured, and leaving it out would change
+            the meaning of the selector.
     """
     if not text.strip():
         return None, compile_selector(text)

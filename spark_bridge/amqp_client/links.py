@@ -88,7 +88,7 @@ class Receiver(Link):
         ``amqp_ext.message.fields``; ``in_batches`` tells whether it does so.
 
         Raises:
-            Refused: The broker does not let us.
+            Refused: The broker refuses the link.
             ConnectionFailed: The connection was lost.
         """
         pointer = lib.pn_receiver(wire.session, f"rewind-{uuid4().hex[:12]}".encode())
@@ -109,7 +109,7 @@ class Receiver(Link):
         self.source_filter = mapping(lib.pn_terminus_filter(lib.pn_link_remote_source(pointer)))
 
     def receive(self, limit: int) -> list[bytes]:
-        """The next deliveries, up to ``limit``; waits for the first. None at all: the link has ended."""
+        """The next deliveries, up to ``limit``; waits for the first. An empty list: the link has ended."""
         while True:
             low = lib.pn_link_credit(self._link)
             if low <= self._credit // 2:
@@ -138,7 +138,7 @@ class Receiver(Link):
         return taken + self._collect(1 << 30)
 
     def _collect(self, limit: int) -> list[bytes]:
-        """Messages of complete deliveries the engine already holds. Only the last one it holds may be one in part."""
+        """Messages of complete deliveries that the engine holds. Only the last delivery it holds may be incomplete."""
         link, buffer, size, is_settled = self._link, self._buffer, len(self._buffer), self._is_settled
         current, pending, receive, unpack, advance, settle = (
             lib.pn_link_current, lib.pn_delivery_pending, lib.pn_link_recv, ffi.unpack, lib.pn_link_advance,
@@ -175,7 +175,7 @@ class Sender(Link):
         Attach.
 
         Raises:
-            Refused: The broker does not let us.
+            Refused: The broker refuses the link.
             ConnectionFailed: The connection was lost.
         """
         pointer = lib.pn_sender(wire.session, f"rewind-{uuid4().hex[:12]}".encode())
@@ -194,7 +194,7 @@ class Sender(Link):
         """
         Send all, wait until the broker has accepted all, and return how many.
 
-        ``progress`` hears the count of accepted messages now and then.
+        ``progress`` is called now and then, with the number of accepted messages.
 
         Raises:
             Refused: A message was not accepted, or the broker ended the link.
@@ -229,7 +229,7 @@ class Sender(Link):
         self._wire.pump()
 
     def _settle(self) -> int:
-        """Forget the oldest deliveries up to the first without an outcome; how many were accepted."""
+        """Settle the oldest deliveries up to the first without an outcome; how many were accepted."""
         unsettled, count = self._unsettled, 0
         while unsettled and (state := lib.pn_delivery_remote_state(unsettled[0])):
             delivery = unsettled.popleft()

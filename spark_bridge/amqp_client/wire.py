@@ -1,12 +1,12 @@
 """
 A lean blocking AMQP 1.0 client over proton's C engine: one connection, one session, raw message bytes.
 
-proton's Python objects cost 60-80 microseconds a message; the C engine called directly costs one or two. So what
-happens once a link is readable, and what happens once a message is one tight loop in ``links.py``. A message is its
-encoded bytes here; nothing is decoded.
+proton's Python objects cost 60-80 microseconds a message; the C engine called directly costs one or two. So the code
+that runs once per link is written to be readable, and the code that runs once per message is one tight loop in
+``links.py``. A message is its encoded bytes here; nothing is decoded.
 
-Invariants: ``Wire.pump`` is the only place that touches the socket, and it never waits longer than the time-out
-without the peer moving; no C pointer is used after ``Wire.close``.
+Invariants: only ``Wire.pump`` touches the socket, and it waits no longer than the time-out without a sign of the peer;
+no C pointer is used after ``Wire.close``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from store.archive.errors import ConnectionFailed, LogError
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where the log is and who reads it. The password is not kept: plans and tasks are seen by many."""
+    """Where the log is and who reads it. The password is not kept here: many people see plans and tasks."""
 
     host: str
     port: int
@@ -87,7 +87,7 @@ def _connected(broker: Broker, timeout: float) -> socket.socket:
 
 
 def _context(broker: Broker) -> ssl.SSLContext:
-    """Whom to trust; read before connecting, so that a bad file is not taken for an unreachable broker."""
+    """The authorities to trust; read before connecting, so that a bad file is not taken for an unreachable broker."""
     try:
         return ssl.create_default_context(cafile=broker.tls_ca)
     except OSError as error:  # ssl.SSLError is one, too
@@ -110,7 +110,7 @@ def put(data: Any, value: Any) -> None:
 
 
 def mapping(data: Any) -> dict[str, Any]:
-    """The map in a proton data object; empty where there is none, or no object at all."""
+    """The map in a proton data object; empty if there is no map, or no object at all."""
     if data == ffi.NULL:
         return {}
     size = lib.pn_data_encoded_size(data)
@@ -124,7 +124,7 @@ def mapping(data: Any) -> dict[str, Any]:
 
 
 def sentence(condition: Any) -> str:
-    """What an error condition says, for the end of a sentence: ``condition (description)``."""
+    """An error condition as text for the end of a sentence: ``condition (description)``."""
     name, description = (
         text(lib.pn_condition_get_name(condition)),
         text(lib.pn_condition_get_description(condition)),
@@ -133,7 +133,7 @@ def sentence(condition: Any) -> str:
 
 
 def refusal(condition: Any, what: str) -> Refused:
-    """The error a peer gave as an exception; ``what`` begins the sentence."""
+    """The exception for an error that a peer gave; ``what`` begins the sentence."""
     name = text(lib.pn_condition_get_name(condition))
     return Refused(f"{what}: {sentence(condition)}.", name, mapping(lib.pn_condition_info(condition)))
 
@@ -158,7 +158,7 @@ class Wire(AbstractContextManager["Wire"]):
                 f"{broker.url} shows a certificate that is not trusted: {error.verify_message}; "
                 "name its authority in the option tlsCa."
             ) from error
-        except (OSError, UnicodeError) as error:  # the latter of a host that is no name
+        except (OSError, UnicodeError) as error:  # the latter if the host is no valid name
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailed(f"{broker.url} cannot be reached: {reason}.") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -188,7 +188,7 @@ class Wire(AbstractContextManager["Wire"]):
         lib.pn_transport_set_max_frame(self._transport, MAX_FRAME)
         lib.pn_connection_set_container(self._connection, f"rewind-reader-{uuid4().hex[:12]}".encode())
         if self.broker.vpn:
-            # The bare name would do, but an unknown one would mean `default`, and another log's rows.
+            # The bare name would do, but an unknown one would mean `default`, and give another log's rows.
             lib.pn_connection_set_hostname(self._connection, f"vhost:{self.broker.vpn}".encode())
         lib.pn_transport_bind(self._transport, self._connection)
         lib.pn_connection_open(self._connection)
@@ -217,7 +217,7 @@ class Wire(AbstractContextManager["Wire"]):
             self._check()
             wake = deadline if not tick else min(deadline, tick / 1000)
             self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if blocked else 0))
-            # Bytes that poll knows nothing of.
+            # Decrypted bytes, which poll does not see.
             held = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
             events = self._poll.poll(0 if held else max(0.0, (wake - now) * 1000))
             now = time.monotonic()
@@ -270,7 +270,7 @@ class Wire(AbstractContextManager["Wire"]):
         return True
 
     def _check(self) -> None:
-        """Raise what the peer, or the engine on its behalf, says is wrong with connection and session."""
+        """Raise the error of the connection or session that the peer, or the engine on its behalf, reports."""
         condition = lib.pn_transport_condition(self._transport)
         if lib.pn_condition_is_set(condition):
             raise ConnectionFailed(self._failure(sentence(condition)))
@@ -296,7 +296,7 @@ class Wire(AbstractContextManager["Wire"]):
 
     def close(self) -> None:
         """
-        Say goodbye, wait a moment for the answer, free everything. Never raises; may be called again.
+        Close the connection, wait a moment for the answer, free everything. Never raises; may be called again.
 
         Without the wait, bytes that are still on their way to us would make the kernel reset the connection,
         and the broker would see a failure where there was none.
@@ -304,7 +304,7 @@ class Wire(AbstractContextManager["Wire"]):
         if self._closed:
             return
         deadline = time.monotonic() + min(GOODBYE, self.timeout)
-        with suppress(LogError):  # the answer itself comes as one
+        with suppress(LogError):  # pump raises one for the answer
             lib.pn_connection_close(self._connection)
             while (left := deadline - time.monotonic()) > 0:
                 self.pump(left)

@@ -1,14 +1,14 @@
 """
-Many messages read side by side: they lie in one block of octets (``EncodedMessages``), as they came out of a file or
-off a link, and are walked a section and an item at a time.
+Many messages read side by side: they are in one block of octets (``EncodedMessages``), as they came out of a file or
+off a link, and are walked one section and one item at a time.
 
-A message read by itself costs Python tens of microseconds. Here numpy takes each step for all messages of a page at
-once, whatever the lengths of their texts, and Arrow copies texts and bodies out of the block: less than one
-microsecond a message. What is read so are messages in the spelling and of the shape that nearly all senders use; the
-first one of another kind ends it with ``Unusual``, which names them all, and those are for ``single_message``.
+A message read by itself costs Python tens of microseconds. Here numpy takes each step for all messages of a page
+together, whatever the lengths of their texts, and Arrow copies texts and bodies out of the block: less than one
+microsecond a message. This works for messages in the encoding and of the shape that nearly all senders use. For any
+other message ``Unusual`` is raised, which names all of that kind: ``single_message`` reads those.
 
-Most logs are of one sender's messages, or of few: what all messages of a page have alike (the code of an item, the
-keys of a map, the front) is found out by one comparison and then read once.
+Most logs have the messages of one sender, or of few: what all messages of a page have in common (the code of an item,
+the keys of a map, the front) is found by one comparison and then read once.
 
 Invariant: what is read here is what ``single_message`` reads from the same message. Whatever the bytes, nothing is
 read outside the block, and a value that is not wholly inside its message makes it unusual.
@@ -43,17 +43,17 @@ Octets: TypeAlias = "npt.NDArray[np.uint8]"
 
 PAGE_ROWS: Final = 8_000  # messages of a page: fewer cost more each, more outgrow the caches
 PAGE_BYTES: Final = 4 << 20  # bytes of a page, so that large messages do not pile up
-PADDING: Final = 64  # zero octets behind the last message: more than is looked at beyond any position
+PADDING: Final = 64  # zero octets after the last message: more than is looked at beyond any position
 
 
 class EncodedMessages(Sequence[bytes]):
     """
-    Messages that rise in a block and do not overlap.
+    Messages in a block, in order and without overlap.
 
     Args:
-        block: The octets, with ``PADDING`` more behind the last message.
-        starts: Where each begins in it.
-        ends: Where each ends.
+        block: The octets, with ``PADDING`` more after the last message.
+        starts: Where each message begins in the block.
+        ends: Where each message ends.
     """
 
     def __init__(self, block: Octets, starts: Numbers, ends: Numbers) -> None:
@@ -79,21 +79,21 @@ class EncodedMessages(Sequence[bytes]):
         return len(self.starts)
 
     def __getitem__(self, number: Any) -> Any:
-        """One of them."""
+        """One message."""
         return self.block[self.starts[number] : self.ends[number]].tobytes()
 
     def filter(self, chosen: pa.BooleanArray) -> EncodedMessages:
-        """Some of them, in the same block."""
+        """Some of the messages, in the same block."""
         flags = chosen.to_numpy(zero_copy_only=False)
         return EncodedMessages(self.block, self.starts[flags], self.ends[flags])
 
 
 class Gathered:
     """
-    A log reader's deliveries as they come in, until they are a page.
+    Collects a log reader's deliveries until they are a page.
 
     Args:
-        in_batches: Whether each brings many messages; see ``amqp_ext.message.fields``.
+        in_batches: Whether each delivery brings many messages; see ``amqp_ext.message.fields``.
     """
 
     def __init__(self, *, in_batches: bool) -> None:
@@ -105,10 +105,10 @@ class Gathered:
 
     def add(self, delivery: bytes) -> None:
         """
-        One more.
+        Add a delivery.
 
         Raises:
-            CodecError: It is none.
+            CodecError: It should be a batch of messages, and is not.
         """
         ends = np.array(ends_of(delivery) if self._head_size else [len(delivery)], np.int64)
         ends += self.octets
@@ -118,11 +118,11 @@ class Gathered:
         self.octets += len(delivery)
 
     def __len__(self) -> int:
-        """How many messages there are in them."""
+        """How many messages the deliveries have."""
         return self._count
 
     def messages(self) -> EncodedMessages:
-        """All of them."""
+        """All messages of the deliveries."""
         edges = np.concatenate(self._ends)
         return EncodedMessages(_joined(self._deliveries), edges[:-1] + self._head_size, edges[1:])
 
@@ -134,12 +134,12 @@ def _joined(parts: Sequence[bytes]) -> Octets:
 Codes: TypeAlias = "npt.NDArray[np.integer[Any]]"
 
 MOST_ITEMS: Final = 64
-"""In a list or map; each costs a step for the whole page, so one giant is better read alone."""
+"""The most items of a list or map. Each costs a step for the whole page: a message with more is better read alone."""
 
 MOST_BYTES: Final = 1 << 30  # in a block; Arrow's offsets have 31 bits
 MOST_COMPARED: Final = PADDING  # octets of a pattern: each eight cost a look at all messages
 
-# AMQP 1.0, 1.2: the upper half of a format code says how wide the value behind it is.
+# AMQP 1.0, 1.2: the upper half of a format code says how wide the value after it is.
 _FIXED_WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 _TEXTS = (0xA1, 0xA3, 0xB1)
 _NULL = 0x40
@@ -180,7 +180,7 @@ class Unusual(Exception):
 
 
 class Section(NamedTuple):
-    """One section of all messages: which have it, where its value begins, the format code there, if all have it."""
+    """One section of all messages: which have it, where its value begins, its format code, and whether all have it."""
 
     here: Flags
     value: Numbers
@@ -189,19 +189,19 @@ class Section(NamedTuple):
 
 
 class Items(NamedTuple):
-    """The items of a list or map, in all messages: step after step, positions and format codes."""
+    """The items of a list or map, in all messages: for each step, the positions and the format codes of one item."""
 
     counts: Numbers
     positions: list[Numbers]
     codes: list[Codes]
     alike: list[int | None]
-    """The code that all have at a step; None where they differ."""
+    """The code that all messages have at a step; None if the codes differ."""
     are_as_many: bool
-    """Whether there are as many in each message."""
+    """Whether all messages have the same number of items."""
 
 
 class Annotations(NamedTuple):
-    """What the gateway put in front of each message, and where that begins."""
+    """The annotations that the gateway put in front of each message, and where they begin."""
 
     start: Numbers
     are_alone: bool
@@ -222,7 +222,7 @@ class _Pattern:
         self._unused_bits = np.uint64(8 * max(8 - size, 0))
 
     def at(self, page: MessageBlock, positions: Numbers) -> Flags:
-        """Whether they stand there."""
+        """Whether each message has the octets at its position."""
         (first, word), *rest = self._words
         found = page.u8[positions + first]
         same: Flags = (found >> self._unused_bits if self._unused_bits else found) == word
@@ -245,7 +245,7 @@ _OURS = 10  # items in the gateway's part of the annotations, which is the last:
 
 @lru_cache(maxsize=4)
 def _repeated(texts: tuple[str, ...], count: int) -> pa.StringArray:
-    """Some texts, one after the other, so many times."""
+    """Some texts, one after the other, ``count`` times."""
     encoded = [text.encode() for text in texts]
     edges = np.zeros(len(texts) * count + 1, np.int32)
     np.cumsum(np.tile(list(map(len, encoded)), count), out=edges[1:])
@@ -255,7 +255,7 @@ def _repeated(texts: tuple[str, ...], count: int) -> pa.StringArray:
 
 
 def repeated(texts: tuple[str, ...], count: int) -> pa.StringArray:
-    """The same; what is of much use is kept."""
+    """The same; the array for a page is cached."""
     whole = max(PAGE_ROWS, count)
     return _repeated(texts, whole).slice(0, len(texts) * count)
 
@@ -265,7 +265,7 @@ class MessageBlock:
     Messages in a block, and their sections.
 
     Raises:
-        Unusual: One is not of the usual kind.
+        Unusual: A message is not of the usual kind.
     """
 
     def __init__(self, messages: EncodedMessages) -> None:
@@ -273,7 +273,7 @@ class MessageBlock:
         self.starts: Numbers = messages.starts
         self.ends: Numbers = messages.ends
         self.block = messages.block
-        # What runs over the block's end is held here: behind all.
+        # A position beyond the block's end is set to this one, after all messages.
         self._beyond = len(self.block) - PADDING + 1
         if self._beyond > MOST_BYTES:
             raise Unusual(np.zeros(self.size, np.bool_))
@@ -289,18 +289,18 @@ class MessageBlock:
         self.check()
 
     def check(self) -> None:
-        """Raise Unusual if a message turned out to be."""
+        """Raise Unusual if a message has turned out to be unusual."""
         if not self.usual.all():
             raise Unusual(self.usual)
 
     def _words(self, kind: str) -> npt.NDArray[Any]:
-        """The numbers of that type at every octet of the block."""
+        """The numbers of a type that begin at every octet of the block."""
         dtype = np.dtype(kind)
         count = len(self.block) - dtype.itemsize + 1
         return np.ndarray((count,), dtype, self.block, 0, (1,))
 
     def _behind(self, positions: Numbers, codes: Codes, code: int | None) -> Numbers:
-        """Where the values end that begin there; with ``code``, all have that one."""
+        """Where the values at these positions end; with ``code``, all have this format code."""
         if code is not None:
             behind: Numbers = positions + _BASE[code]
             if _SMALL[code]:
@@ -315,7 +315,7 @@ class MessageBlock:
         return np.minimum(behind, self._beyond, out=behind)
 
     def _walk(self, at: Numbers) -> None:
-        """Find the sections: those in front of the body in their order, then one of data or of a value, the last."""
+        """Find the sections: those before the body in their order, then one of data or of a value, and no other."""
         head = self._u4[at].astype(np.int64)
         kind = head >> 8
         for code in (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES):
@@ -349,7 +349,7 @@ class MessageBlock:
         return self.block[start:end].tobytes()
 
     def distinct(self, starts: Numbers, ends: Numbers) -> tuple[list[bytes], Numbers | None]:
-        """The different ones of a slice of each message, and which of them each is; None where all are alike."""
+        """The distinct values of a slice of each message; and which each message has, None if all are alike."""
         lengths = ends - starts
         if lengths[0] <= MOST_COMPARED and _alike(lengths) is not None:
             first = self.octets(int(starts[0]), int(ends[0]))
@@ -359,7 +359,7 @@ class MessageBlock:
         return found.dictionary.to_pylist(), found.indices.to_numpy().astype(np.int64)
 
     def bodies(self) -> pa.BinaryArray:
-        """What is in the data section; of another body the section as it is encoded."""
+        """The bytes in the data section; for another kind of body, the encoded section."""
         start = self._data if self.is_all_data else np.where(self.is_data, self._data, self._body)
         return self._slices(start, self.ends - start)
 
@@ -377,7 +377,7 @@ class MessageBlock:
             return [nulls for _ in places]
         columns: dict[int, pa.StringArray] = {}
         for place, codes in enumerate(found.codes):
-            # Those that nobody asked for may be no UTF-8, too.
+            # Texts that nobody asked for may be no UTF-8, too.
             if place in places or _IS_TEXT[codes].any():
                 columns[place] = self._column(found, place)
         return [columns.get(place, nulls) for place in places]
@@ -415,7 +415,7 @@ class MessageBlock:
         return pa.MapArray.from_arrays(pa.array(edges, mask=np.append(~section.here, False)), keys, values)
 
     def _names(self, found: Items) -> tuple[str, ...]:
-        """The keys of a map that has the same ones, once each, in every message; none where that is not so."""
+        """The keys of the map, if every message has the same ones, once each; else empty."""
         if not found.codes or len(found.codes) % 2:
             return ()
         names = []
@@ -436,7 +436,7 @@ class MessageBlock:
         return tuple(names) if len(set(names)) == len(names) else ()
 
     def _side_by_side(self, found: Items) -> pa.StringArray:
-        """The values of maps of as many pairs each as texts, message after message."""
+        """The values of maps with the same number of pairs, as texts, message after message."""
         steps = range(1, len(found.codes), 2)
         owner = np.arange(self.size)
         texts = [step for step in steps if found.alike[step] in _TEXTS]
@@ -459,7 +459,7 @@ class MessageBlock:
         return pa.concat_arrays(pieces).take(pa.array(order.ravel()))
 
     def annotations(self, *, with_texts: bool) -> Annotations:
-        """What a log reader is told of each message, which the gateway writes behind what its sender put there."""
+        """The gateway's annotations of each message, which it writes after those of the sender."""
         section = self.sections.get(MESSAGE_ANNOTATIONS)
         if section is None or not section.in_all:
             raise Unusual(self.usual & (section is not None and section.here))
@@ -497,7 +497,7 @@ class MessageBlock:
         )
 
     def _items(self, code: int) -> Items | None:
-        """The items of a section, which are of simple types and fill it; None where no message has it."""
+        """The items of a section, which are of simple types and fill it; None if no message has the section."""
         section = self.sections.get(code)
         if section is None:
             return None
@@ -540,7 +540,7 @@ class MessageBlock:
         return Items(count, positions, all_codes, alike, are_as_many)
 
     def _flat(self, items: Items) -> tuple[pa.StringArray, Numbers]:
-        """All items as texts, message after message, and where in that each item of each message is."""
+        """All items as texts, message after message; and the index there of each item of each message."""
         steps = len(items.positions)
         if not steps:
             return pa.array([], pa.string()), np.zeros((self.size, 0), np.int64)
@@ -551,7 +551,7 @@ class MessageBlock:
         return self._texts(positions[there], codes[there], owner), index
 
     def _texts(self, positions: Numbers, codes: Codes, owner: Numbers) -> pa.StringArray:
-        """The values at rising positions as texts, null as null; ``owner`` is whose they are."""
+        """The values at rising positions as texts, null as null; ``owner`` is the message of each."""
         alike = _alike(codes)
         if alike is not None and alike not in _TEXTS:
             return self._others(alike, positions)
@@ -588,7 +588,7 @@ class MessageBlock:
         return pa.array(values.astype(np.uint64 if "u" in kind else np.int64)).cast(pa.string())
 
     def _strings_at(self, positions: Numbers) -> pa.StringArray:
-        """The texts there, one of each message."""
+        """The texts at these positions, one of each message."""
         return self._strings(positions, self._u1[positions], np.arange(self.size))
 
     def _strings(self, positions: Numbers, codes: Codes, owner: Numbers) -> pa.StringArray:
@@ -626,14 +626,14 @@ class MessageBlock:
         edges = np.empty(2 * count, np.int32)
         edges[0::2] = starts
         edges[1::2] = starts + lengths
-        # Each second one of them is what lies between two of them.
+        # Every second one is the gap between two slices.
         whole = pa.BinaryArray.from_buffers(
             pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), self._buffer]
         )
         return whole.take(pa.array(np.arange(0, len(edges), 2)))
 
     def _check_keys(self, keys: pa.StringArray, found: Items, index: Numbers) -> None:
-        """A key that comes twice is one pair of a map, the last: that is for the reader of single messages."""
+        """A map with a key twice has one pair for it, the last: such a message is for ``single_message``."""
         steps = len(found.positions) // 2
         if steps < 2:
             return
@@ -647,10 +647,10 @@ class MessageBlock:
 
 
 def _alike(numbers: npt.NDArray[Any]) -> int | None:
-    """The number that all are; None where they differ, or there are none."""
+    """The number that all of them are; None if they differ, or there are none."""
     return int(numbers[0]) if len(numbers) and (numbers == numbers[0]).all() else None
 
 
 def _is_ascii(octets: pa.Buffer) -> bool:
-    """Whether these are texts in whatever way they are cut."""
+    """Whether the octets are ASCII, and so texts in whatever way they are cut."""
     return not octets.size or bool(np.frombuffer(octets, np.uint8).max() < 0x80)

@@ -3,8 +3,8 @@ AMQP messages to Arrow record batches.
 
 Invariants: a batch has exactly the columns asked for, in that order, with the types Spark derives from the
 schema (Spark compares them for equality). A section that no asked-for column needs is not decoded. A page is
-read side by side (``message_block``) but for its unusual messages (``single_message``), and no row depends on which of
-the two read it, or on what lies beside it.
+read side by side (``message_block``) except for its unusual messages (``single_message``), and no row depends on which
+of the two read it, or on the other messages of the page.
 """
 
 from __future__ import annotations
@@ -40,12 +40,18 @@ STORED: Final = ("id", "time", "topic", "content")
 
 
 P = TypeVar("P", EncodedMessages, pa.RecordBatch)
-"""Rows that some can be chosen of."""
+"""Rows that can be filtered."""
 
-MOST_REMEMBERED: Final = 1_024  # fronts; they start anew when full
+MOST_REMEMBERED: Final = 1_024  # cached fronts; a full cache is cleared
 
 _SHORT_HEADER = b"\x00\x53\x70\xc0"
-_BESIDE = {"offset", "enqueuedTime", "topic", "replayId", "partition"}  # what a store keeps beside a message
+_BESIDE = {
+    "offset",
+    "enqueuedTime",
+    "topic",
+    "replayId",
+    "partition",
+}  # what a store has in columns of its own
 
 
 class BatchBuilder:
@@ -53,7 +59,7 @@ class BatchBuilder:
     Turns pages of encoded messages into record batches of the chosen columns.
 
     ``topics`` drops messages whose topic does not match: for patterns that one log address cannot carry.
-    ``partition`` is what the column of that name says.
+    ``partition`` is the value of the column of that name.
     """
 
     def __init__(self, columns: Columns, topics: TopicFilter | None = None, partition: int = 0) -> None:
@@ -71,7 +77,7 @@ class BatchBuilder:
         if row.system or "topic" in self._names or topics is not None:
             needed.add("topic")
         self.stored_columns: Final = frozenset(needed)
-        """Which of ``STORED`` the pages have to have that ``stored`` is given."""
+        """The columns of ``STORED`` that ``stored`` needs in its pages."""
         self._told_names = {*self._names, "offset", *(() if topics is None else ("topic",))} - {"partition"}
         self._systems: dict[bytes, dict[str, str | None] | None] = {}
 
@@ -93,9 +99,9 @@ class BatchBuilder:
         The same rows from messages as they are stored, before the broker put its annotations in front.
 
         Args:
-            page: They, with the columns ``stored_columns``.
-            splicer: What would have put them there.
-            generation: The log's.
+            page: The messages, with the columns ``stored_columns``.
+            splicer: Makes those annotations.
+            generation: The log's generation.
         """
         if self._topics is not None:
             page = page.filter(matching(page.column("topic"), self._topics.matches))
@@ -123,10 +129,10 @@ class BatchBuilder:
 
     def _told(self, messages: EncodedMessages) -> Arrays:
         """
-        All columns of messages as a log reader gets them, side by side.
+        All columns of messages as a log reader gets them, read side by side.
 
         Raises:
-            Unusual: One is not of the usual kind.
+            Unusual: A message is not of the usual kind.
         """
         page = MessageBlock(messages)
         told = page.annotations(with_texts=not self._told_names.isdisjoint({"topic", "replayId"}))
@@ -142,10 +148,10 @@ class BatchBuilder:
 
     def _kept(self, rows: pa.RecordBatch, splicer: Splicer) -> Arrays:
         """
-        The columns that come from the messages themselves, as they are stored, side by side.
+        The columns that come from the messages themselves, as they are stored, read side by side.
 
         Raises:
-            Unusual: One is not of the usual kind.
+            Unusual: A message is not of the usual kind.
         """
         page = MessageBlock(EncodedMessages.of_column(rows.column("content")))
         columns = self._content(page)
@@ -160,9 +166,9 @@ class BatchBuilder:
 
     def _rows(self, page: pa.RecordBatch) -> list[tuple[int, int, str, bytes]]:
         """
-        Messages as they are stored; what was not asked for is 0 or empty.
+        Messages as they are stored; a time or topic that was not asked for is 0 or empty.
 
-        Only systemProperties tells anything of time and topic, where it quotes what cannot be decoded.
+        Time and topic matter only to systemProperties, where it quotes what cannot be decoded.
         """
         size = page.num_rows
         times = page.column("time").to_pylist() if "time" in self.stored_columns else [0] * size
@@ -186,11 +192,10 @@ class BatchBuilder:
 
     def _system(self, page: MessageBlock, ends: Numbers, whole: Callable[[int], bytes]) -> pa.Array | None:
         """
-        The column systemProperties: what stands before the bare message is the same for most, and read once. Where it
-        was not asked for, that is only found to be readable.
+        The column systemProperties. The front before the bare message is the same for most messages, and each different
+        front is read once. If the column was not asked for, fronts are only checked to be readable.
 
-        ``ends`` tells where in each message that ends, ``whole`` gives a message, or its front, with the gateway's
-        annotations.
+        ``ends`` tells where each front ends; ``whole`` gives a message, or its front, with the gateway's annotations.
         """
         distinct, index = page.distinct(page.starts, ends)
         if len(self._systems) + len(distinct) > MOST_REMEMBERED:
@@ -228,7 +233,7 @@ class BatchBuilder:
                     found.append(row)
                     continue
                 except BAD_CONTENT:
-                    pass  # told below, in the words it is told in over AMQP
+                    pass  # reported below, in the same words as over AMQP
             front = splicer.front(number, time_ms, topic, bare, content, 0, False)
             found.append(self._row.of(front + content[bare:]))
         return {
@@ -239,7 +244,7 @@ class BatchBuilder:
 
 
 def _columns(page: P, side_by_side: Callable[[P], Arrays], one_by_one: Callable[[P], Arrays]) -> Arrays:
-    """The columns of all rows in their order, each row read the way it can be."""
+    """The columns of all rows in their order; each row is read side by side if possible, else by itself."""
     if not len(page):
         return one_by_one(page)
     try:
@@ -270,7 +275,7 @@ def _repeated(system: dict[str, str | None], size: int) -> pa.Array:
 
 @cache
 def _hexadecimal() -> npt.NDArray[np.bytes_]:
-    """Every number of four digits; made when it is first needed: most of Spark's processes never do."""
+    """Every number of four digits; made when it is first needed, as most of Spark's processes never need it."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     numbers = np.arange(1 << 16)[:, None]
     return np.frombuffer(digits[numbers >> np.array([12, 8, 4, 0]) & 15], "S4")

@@ -1,12 +1,12 @@
 """
-One message to a row: the decoder of every kind of message, however it is spelled.
+One message to a row: the decoder of every kind of message, however it is encoded.
 
 Usual messages are read by ``message_block``, many at a time; what is unusual comes here. A message whose bare part
 cannot be decoded still gives a row: the columns concerned are null, and ``systemProperties`` says why under
 ``rewind:undecodable``; one bad publisher must not make the log unreadable.
 
 A Spark worker decodes every such message, so here a microsecond counts. Nearly all senders use the short forms of
-strings, symbols, binaries and integers; those are read in line, faster than by ``amqp_ext``, which has all else.
+strings, symbols, binaries and integers; those are read in line, faster than by ``amqp_ext``, which reads all others.
 Invariant: on a well-formed message the answers are those of ``amqp_ext.codec.decode``, but for one thing: a symbol
 comes as plain ``str``. The order of sections is not checked.
 """
@@ -33,7 +33,7 @@ def items(message: bytes, value: int) -> list[Any]:
     The items of the list or map at ``value``; of a map, key after value after key.
 
     Raises:
-        CodecError: It is malformed.
+        CodecError: The list or map is malformed.
     """
     form = message[value]
     if form in {0xC0, 0xC1}:
@@ -97,7 +97,7 @@ _ANNOTATIONS = {
 }
 _ANNOTATION_KEYS = {key.encode() for key in _ANNOTATIONS}
 _GATEWAYS_FRONT = b"\x00\x53\x72\xd1"
-# The offset once more, and a mark that depends on how a read was split: a row is the same however it is read.
+# The offset once more, and a mark that depends on how a read was split: but a row is the same, however it is read.
 _LEFT_OUT = {"x-opt-offset", "x-opt-replay-end"}
 _BODY_TYPES = {sections.AMQP_SEQUENCE: "sequence", sections.AMQP_VALUE: "value"}
 _HEADER_NAMES = ("durable", "priority", "ttl")
@@ -118,12 +118,12 @@ def text(value: Any) -> str | None:
 
 
 def text_at(message: bytes, position: int) -> str | None:
-    """The same of the encoded value that begins there."""
+    """The same for the encoded value at ``position``."""
     return text(decode(message, position)[0])
 
 
 def _plain(value: Any) -> Any:
-    """A value made of what JSON has."""
+    """The value, made of JSON's types."""
     match value:
         case bool() | None:
             return value
@@ -154,10 +154,10 @@ def _iso(milliseconds: int) -> str:
 
 def _told(message: bytes) -> dict[Any, Any]:
     """
-    The annotations, or where the sender's cannot be decoded, the gateway's alone.
+    The annotations, or the gateway's alone if the sender's cannot be decoded.
 
     Raises:
-        BAD_CONTENT: One of these: they cannot be decoded.
+        BAD_CONTENT: One of these: the gateway's cannot be decoded, either.
     """
     try:
         return sections.message_annotations(message)
@@ -186,10 +186,10 @@ class MessageDecoder:
 
     def of(self, message: bytes) -> dict[str, Any]:
         """
-        One message as a log reader gets it; what it does not have is missing. Times are in microseconds.
+        One message as a log reader gets it, without the columns that it has no value for. Times are in microseconds.
 
         Raises:
-            UnreadableMessage: It lacks the gateway's annotations.
+            UnreadableMessage: The message lacks the gateway's annotations.
         """
         row: dict[str, Any] = {SYSTEM: {}}
         try:
@@ -208,10 +208,10 @@ class MessageDecoder:
 
     def fill(self, row: dict[str, Any], message: bytes) -> None:
         """
-        Every column the sections of the message give.
+        Fill in every column that the sections of the message give.
 
         Raises:
-            BAD_CONTENT: One of these: they cannot be decoded.
+            BAD_CONTENT: One of these: the sections cannot be decoded.
         """
         end = 0
         while end < len(message):

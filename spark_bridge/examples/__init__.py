@@ -1,9 +1,9 @@
 """
 Jobs people run on a replay log, each short enough to be read at once and changed.
 
-``recovery`` brings a database table up to the log, or back after it was lost; ``last_values`` finds the newest
-message of each topic; ``windows`` counts by time, through history and on with what comes; ``differences`` holds two
-replays against each other. Options are those of ``format("rewind")``, written ``name=value``:
+``recovery`` brings a database table up to date with the log, also after the table was lost; ``last_values`` finds the
+newest message of each topic; ``windows`` counts by time, through the history and then live; ``differences`` compares
+two replays. Options are those of ``format("rewind")``, written ``name=value``:
 
     python -m spark_bridge.examples.last_values url=amqp://127.0.0.1:5672 'subscribe=orders/>'
 

@@ -1,5 +1,5 @@
 """
-What two replays do not have in common: two gateways, two days, a log and its restored copy.
+The differences of two replays: of two gateways, two days, a log and its restored copy.
 
 python -m spark_bridge.examples.differences url=amqp://127.0.0.1:5672 -- path=/restored/rewind-data
 """
@@ -18,14 +18,14 @@ SAME = "topic string, messageId string, body binary"  # messages are the same if
 
 
 def differences(spark: SparkSession, left: Mapping[str, str], right: Mapping[str, str]) -> DataFrame:
-    """The messages of only one side, which ``side`` names; order does not matter, but how often each comes does."""
+    """The messages of only one side, which ``side`` names. Their order does not matter; how often each comes does."""
     ours, theirs = (spark.read.format("rewind").options(**side).schema(SAME).load() for side in (left, right))
     only_ours = ours.exceptAll(theirs).withColumn("side", F.lit("left"))
     return only_ours.unionByName(theirs.exceptAll(ours).withColumn("side", F.lit("right")))
 
 
 def main() -> None:
-    """Print them; the exit status is 0 if there are none."""
+    """Print the differences; the exit status is 0 if there are none."""
     if "--" not in sys.argv:
         raise SystemExit("usage: differences NAME=VALUE... -- NAME=VALUE...")
     middle = sys.argv.index("--")

@@ -1,5 +1,5 @@
 """
-The last message of each topic: how things stand, out of all that happened to them.
+The last message of each topic: the present state, from the whole history.
 
 python -m spark_bridge.examples.last_values url=amqp://127.0.0.1:5672 'subscribe=orders/>'
 """
@@ -27,7 +27,7 @@ def last_values(spark: SparkSession, **of: str) -> DataFrame:
 
 
 def main() -> None:
-    """Print them, by topic."""
+    """Print the last messages, by topic."""
     found = last_values(session("last values"), **options(sys.argv[1:])).orderBy("topic")
     found.withColumn("body", F.col("body").cast("string")).show(1_000, truncate=60)
 

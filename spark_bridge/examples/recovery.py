@@ -1,9 +1,9 @@
 """
-A table that finds back by itself: how far it has read the log is committed together with what it read.
+A table that recovers by itself: its position in the log is committed together with what it read.
 
-This is recovery without XA. The database alone remembers the place; the log keeps nothing for its reader and gives any
-part again. A crash between two commits costs nothing, a table restored from a backup catches up from the backup's
-place, a dropped one from the log's beginning, and no message counts twice.
+This is recovery without XA. Only the database remembers the position; the log keeps nothing for its reader and gives
+any part again. A crash between two commits costs nothing, a table restored from a backup catches up from the backup's
+position, a dropped one from the log's beginning, and no message counts twice.
 
     python -m spark_bridge.examples.recovery balances.db url=amqp://127.0.0.1:5672 'subscribe=payments/>'
 
@@ -34,11 +34,11 @@ MOVE = "update place set replay_id = ? where replay_id = ?"
 
 def catch_up(spark: SparkSession, database: Any, mark: str = "?", **of: str) -> int:
     """
-    Add to the table what the log has beyond its place, in one transaction; how many accounts have changed.
+    Add to the table what the log has beyond the table's position, in one transaction; how many accounts have changed.
 
-    ``database`` is a DB-API connection, ``mark`` its sign for a parameter. The place is a replay id, which knows the
-    log's generation: a log made anew is refused, as is one whose messages beyond the place were trimmed. Raises
-    RuntimeError if another run moved the place meanwhile.
+    ``database`` is a DB-API connection, ``mark`` its sign for a parameter. The position is a replay id, which has the
+    log's generation: a recreated log is refused, as is one whose messages beyond the position were trimmed. Raises
+    RuntimeError if another run moved the position meanwhile.
     """
     cursor = database.cursor()
     for statement in TABLES:
@@ -65,7 +65,7 @@ def catch_up(spark: SparkSession, database: Any, mark: str = "?", **of: str) -> 
 
 
 def main() -> None:
-    """Catch up once; from cron, say."""
+    """Catch up once, for example from cron."""
     if len(sys.argv) < 3:
         raise SystemExit("usage: recovery FILE url=amqp://HOST:PORT [NAME=VALUE...]")
     database = sqlite3.connect(sys.argv[1])

@@ -1,5 +1,5 @@
 """
-Messages by topic and minute: begins with the log's history and goes on with what comes, as one query.
+Messages by topic and minute: begins with the log's history and goes on with live messages, as one query.
 
 python -m spark_bridge.examples.windows url=amqp://127.0.0.1:5672 'subscribe=orders/>'
 """
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from spark_bridge.examples import options, session
 
-BITE = "200000"  # offsets a micro-batch takes of the history, so that it shows results on the way
+BITE = "200000"  # offsets of the history in a micro-batch, so that results show on the way
 LATENESS = "1 minute"  # in one log times never go back; the clocks of several gateways differ
 
 

@@ -1,13 +1,13 @@
 """
-A log and its archive as one, or an archive alone: what lies in the archive is read from there, all else from the
+A log and its archive as one, or an archive alone: ids that the archive has are read from there, all others from the
 log.
 
-Nothing here is kept between calls, and partitions are ranges of ids alone: where an id lies is found out when it is
-read.
+Nothing here is kept between calls, and partitions are only ranges of ids: whether an id is in the archive is found out
+when it is read.
 
-Invariant: each id of a range is given once, in order, while the log is archived, trimmed and its archive compacted
-meanwhile. An id goes from the log into the archive before it leaves the log, so one that the log has lost is looked
-for in the archive as it is then; what neither has is DataLoss, or left out where the selection says so.
+Invariant: each id of a range is yielded once, in order, even if the log is archived and trimmed and its archive is
+compacted meanwhile. An id enters the archive before it leaves the log, so an id that the log has lost is looked for in
+the archive again. An id that neither has raises DataLoss, or is left out if the selection says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from store.archive.table import ArchiveTable, Segment, State
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlace(LogPlace):
-    """An archive, with the log that it is of where that is to be read, too."""
+    """The place of an archive, and of its log if that is to be read, too."""
 
     archive: str
     """A folder's name, or a URI."""
@@ -61,14 +61,14 @@ class ArchivePlace(LogPlace):
         return self.log is not None and self.log.may_be_behind()
 
     def watch(self, selection: Selection = WHOLE_LOG) -> LogWatch:
-        """See ``LogPlace.watch``: it is the log that changes."""
+        """See ``LogPlace.watch``: the log is watched, if there is one."""
         if self.log is not None:
             return self.log.watch(selection)
         return ArchiveReader(self.archive, None, selection)  # asked again, it reads what was added
 
 
 class ArchiveReader:
-    """One read of an archive and the log behind it."""
+    """One read of an archive and its log."""
 
     def __init__(self, archive: str, log: LiveLog | None, selection: Selection) -> None:
         self._selection = selection
@@ -82,7 +82,7 @@ class ArchiveReader:
 
         Raises:
             DataLoss: The archive is of another log.
-            ArchiveError: There is none, or it is damaged.
+            ArchiveError: There is no archive, or it is damaged.
         """
         state = self._table.refresh()
         if self._log is None:
@@ -109,7 +109,7 @@ class ArchiveReader:
         return replace(live, first=min(state.first, live.first), last=max(state.last, live.last))
 
     def plan(self) -> IdRange:
-        """What a read with these options means now."""
+        """The range of ids that a read of the selection means now."""
         whole = self.extent()
         state = self._table.state
         first = self._first(whole, state)
@@ -133,7 +133,7 @@ class ArchiveReader:
         raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url, too.")
 
     def _archived_start(self, start: ReplayStart, text: str, whole: IdRange, state: State) -> int | None:
-        """Where a start lies that the archive can tell; None for one that the log has to be asked for."""
+        """The id of a start, if the archive can tell; None if the log has to be asked."""
         match start.kind, start.value:
             case StartKind.BEGINNING, _:
                 return whole.first
@@ -162,14 +162,14 @@ class ArchiveReader:
         return None
 
     def _start_in(self, log: LiveLog, since: int | None = None) -> int:
-        """Where the selection starts in the log alone, or where the messages from a time (ms) on do."""
+        """The id at which the selection starts in the log alone; with ``since``, the first from that time (ms) on."""
         asked = replace(self._selection, stop=None, before=None)
         return log.plan(asked if since is None else replace(asked, since=since)).first
 
     def _newest(self, whole: IdRange, state: State, count: int) -> int:
         """
-        The first of so many last ids on topics that are read, the oldest where there are fewer: in the log, and for
-        those that it lacks in the newest files that have one.
+        The first of the last ``count`` ids on the topics that are read, the oldest id if there are fewer. They are
+        looked for in the log, and then in the archive's files, the newest first.
         """
         asked = count
         oldest = below = whole.last + 1
@@ -214,7 +214,7 @@ class ArchiveReader:
         return min(max(first, whole.first), whole.last + 1)
 
     def _first_since(self, date: int, whole: IdRange, state: State) -> int:
-        """The first id from a time (ms) on, one past the last where there is none."""
+        """The first id from a time (ms) on, one past the last if there is none."""
         columns = (("offset", "offset"), ("enqueuedTime", "enqueuedTime"))
         for segment in state.segments:
             if segment.last_ms < date:
@@ -277,14 +277,14 @@ class ArchiveReader:
                 position = self._behind_loss(position, stop, state, ids)
 
     def _behind_loss(self, position: int, stop: int, state: State, ids: IdRange) -> int:
-        """The next id that log or archive have."""
+        """The next id that the log or the archive has."""
         found = state.first_from(position) or stop + 1
         if self._log is not None:
             live = self._log.extent(self._selection)
             if live.generation == ids.generation and live.first > position:
                 found = min(found, live.first)
             elif live.generation == ids.generation and live.last >= stop:
-                return position  # what failed was no loss of these: they are there, and read again
+                return position  # nothing is lost here: the ids are there, and are read again
         found = min(found, ids.last + 1)
         say(f"Offsets {position} to {found - 1} are no longer in the log, nor archived; they are left out.")
         return found
@@ -293,11 +293,11 @@ class ArchiveReader:
         self, segment: Segment, columns: Columns, first: int, last: int, *, is_whole: bool = False
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """
-        The rows of one file, each batch with the id to go on from behind it; ``is_whole``: on every topic.
+        The rows of one file, each batch with the id at which to go on after it; with ``is_whole``, on every topic.
 
         Raises:
             ArchiveError: The file is damaged.
-            FileNotFoundError: It is gone.
+            FileNotFoundError: The file no longer exists.
         """
         patterns = self._selection.patterns
         topics = None if is_whole or patterns == EVERY_TOPIC else topic_filter(patterns)
@@ -317,7 +317,7 @@ class ArchiveReader:
             raise ArchiveError(f"{segment.file} of the archive {self._storage.where}: {error}") from error
 
     def _renewed(self, state: State, segment: Segment) -> State:
-        """The table as it is now, in which the file that is gone must not be any more."""
+        """The table as it is now, which must no longer name the missing file."""
         renewed = self._table.refresh()
         if renewed.version == state.version or segment in renewed.segments:
             raise ArchiveError(f"{segment.file} of the archive {self._storage.where} is missing.")

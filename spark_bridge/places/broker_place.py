@@ -1,12 +1,12 @@
 """
 A log over AMQP, the place of a broker's url: learn what there is (``survey``), then read exactly that (``LogLink``).
 
-A log reader is a link on ``log://<pattern>`` with the source filter ``rewind:replay-start``. The broker
-tells in its answer which ids the log holds, and where the asked start lies; a bounded reader is detached,
-without an error, after its last message.
+A log reader is a link on ``log://<pattern>`` with the source filter ``rewind:replay-start``. The broker's answer says
+which ids the log holds, and at which id the requested start is. The broker detaches a bounded reader, without an error,
+after its last message.
 
-Invariant: a ``LogLink`` yields every message of its range, or raises. A range that was cut short (trimmed,
-log made anew, connection lost, a peer that ignores the bounds) never looks like a short log. A lost connection
+Invariant: a ``LogLink`` yields every message of its range, or raises. A range that was cut short (a trimmed or
+recreated log, a lost connection, a peer that ignores the bounds) never looks like a short log. A lost connection
 alone is no loss of data: the rest of the range (``rest``) can be read over another one.
 """
 
@@ -34,14 +34,14 @@ from store.archive.errors import ConnectionFailed, DataLoss, LogError
 from store.archive.source import IdRange
 
 PAGE_ROWS = 4_000
-"""Messages of a page, less than of a file's: a link brings them slower, and those that came wait for the others."""
+"""Messages of a page. Fewer than in a page of a file: a link is slower, and the first messages wait for the last."""
 REPLAY_START = "rewind:replay-start"
 FIRST, LAST, GENERATION = "rewind:replay-first", "rewind:replay-last", "rewind:replay-generation"
 TAKEN_BELOW = "rewind:replay-taken-below"
 
 
 def filtered_here(patterns: Sequence[str]) -> bool:
-    """Whether the link has to carry the whole log: an address holds one pattern, and not every text."""
+    """Whether the link has to carry the whole log: an address holds one pattern, with no exception and no ``?``."""
     return len(patterns) != 1 or patterns[0].startswith("!") or "?" in patterns[0]
 
 
@@ -59,7 +59,7 @@ def extent(link: Receiver, where: str) -> IdRange:
 
 
 def extent_for(wire: Wire, patterns: Sequence[str], whole: IdRange) -> IdRange:
-    """The same with what rules of retention took out of these topics, where the link may carry others, too."""
+    """The extent, with what rules of retention took out of these topics alone if the link carries others, too."""
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     if not whole.taken_below or not filtered_here(patterns) or not wanted:
         return whole
@@ -73,23 +73,23 @@ def extent_for(wire: Wire, patterns: Sequence[str], whole: IdRange) -> IdRange:
 
 
 def live(wire: Wire, where: str, credit: int = CREDIT) -> Receiver:
-    """A reader of what comes from now on; attaching tells what there is."""
+    """A reader of messages from now on; the answer to its attach gives the extent of the log."""
     return Receiver(wire, where, filters=_filter("live"), settled=True, credit=credit)
 
 
 def _looked_up(wire: Wire, where: str, start: str | Mapping[Any, Any]) -> tuple[int, IdRange]:
-    """The first id from a start on, the next one to be given out where there is none; and the log at that moment."""
+    """The first id from a start on, or the id of the next message if there is none; and the log at that moment."""
     link = Receiver(wire, where, filters=_filter(start), settled=True)
     return _integer(_resolved(link, where), "offset", where), extent(link, where)
 
 
 def survey(broker: Broker, selection: Selection) -> IdRange:
     """
-    Ask a broker for the log's ids now and pin what a selection means.
+    Ask a broker for the log's ids now, and fix the range of ids that a selection means.
 
     Raises:
         Refused: The log does not have the start.
-        OptionError: The end does not fit.
+        OptionError: The end is before the start or beyond the log.
         ConnectionFailed: The broker cannot be asked.
     """
     where = address(selection.patterns)
@@ -105,7 +105,7 @@ def survey(broker: Broker, selection: Selection) -> IdRange:
 
 
 def _clamped(text: str) -> str | dict[Symbol, Any]:
-    """The same start, taking the nearest place where the log does not have it."""
+    """The same start, or the nearest place that the log has."""
     start = parse_text(text)
     value: Any = start.value
     match start.kind:
@@ -121,7 +121,7 @@ def _clamped(text: str) -> str | dict[Symbol, Any]:
 
 
 def _last_of(wire: Wire, patterns: Sequence[str]) -> tuple[int, IdRange]:
-    """The last offset that any of these patterns takes, and the log at that moment: an address holds one pattern."""
+    """The last offset that any of these patterns matches, and the log at that moment: an address holds one pattern."""
     newest = 0
     for pattern in patterns:
         found, whole = _looked_up(wire, address([pattern]), StartKind.LAST.value)
@@ -131,7 +131,7 @@ def _last_of(wire: Wire, patterns: Sequence[str]) -> tuple[int, IdRange]:
 
 
 def _date(time: int) -> dict[Symbol, Any]:
-    """The first message from a time on; before the log its first one, behind it the next to come."""
+    """The start at the first message from a time on, clamped: at the log's first message, or at the next to come."""
     return {Symbol("date"): Timestamp(time), Symbol("missing"): Symbol("clamp")}
 
 
@@ -143,8 +143,8 @@ class LogLink:
         Attach.
 
         Args:
-            patterns: The topics of which every message is due that was there when the range was planned; None for
-                what there is, where rules of retention took some out. What one takes from now on, the broker tells.
+            patterns: The topics of which no message may be missing that was there when the range was planned; None if
+                rules of retention may have taken messages out. The broker tells if a rule takes some from now on.
 
         Raises:
             DataLoss: The log no longer holds the range.
@@ -153,8 +153,8 @@ class LogLink:
         self._ids = ids
         self._where = where
         self.rest = ids
-        """What is still to come behind the last page that was checked."""
-        # What a rule of retention took out between others is not there; whether the range was trimmed, is seen below.
+        """What is still to come after the last page that was checked."""
+        # Clamped: a rule of retention may have taken out the first message. Whether the log was trimmed is seen below.
         start: dict[Symbol, Any] = {
             Symbol("offset"): ULong(ids.first),
             Symbol("until"): ULong(ids.last),
@@ -182,9 +182,9 @@ class LogLink:
 
     def pages(self) -> Iterator[EncodedMessages]:
         """
-        The messages of the range in order, some thousand at a time, until the broker says that is all.
+        The messages of the range in order, some thousand at a time, until the broker ends the link.
 
-        Where the connection is lost, what had come before goes first: it need not be asked for again.
+        If the connection is lost, the messages that have come are yielded first: they need not be read again.
 
         Raises:
             DataLoss: The broker ended the replay early.
@@ -216,12 +216,12 @@ class LogLink:
 
     def check(self, offsets: Numbers) -> None:
         """
-        Hold a page's offsets against the range: inside it, and rising all the way.
+        Check that a page's offsets are inside the range, and rise.
 
         Raises:
-            DataLoss: It is out of bounds.
+            DataLoss: An offset is out of bounds.
         """
-        least = np.empty_like(offsets)  # what each may be
+        least = np.empty_like(offsets)  # the least that each may be
         least[:1] = self.rest.first
         least[1:] = offsets[:-1] + 1
         wrong = np.flatnonzero((offsets < least) | (offsets > self._ids.last))
@@ -286,8 +286,8 @@ class BrokerPlace(LiveLog):
         """
         See ``LiveLog.batches``.
 
-        A consumer that is slower than the broker's patience (its idle time-out) loses the connection between two
-        batches; the rest is then read over a new one, as long as each brings the read forward.
+        A consumer that takes longer than the broker's idle time-out loses the connection between two batches. The rest
+        is then read over a new connection, as long as each connection brings some messages.
         """
         patterns, rest = selection.patterns, ids
         topics = topic_filter(patterns) if filtered_here(patterns) else None
@@ -330,7 +330,7 @@ class BrokerWatch:
     Spark polls an idle stream every 10 ms. A new link each time would fill the broker's own log. So one reader stays
     attached at the live end with a credit of one: as long as nothing comes through it, nothing has changed.
 
-    Invariant: what ``extent`` tells was true when the last link was attached, and no message that the patterns take
+    Invariant: the extent was that of the log when the last link was attached, and no message that the patterns match
     has come since, except those that have not reached us yet.
     """
 
@@ -346,7 +346,7 @@ class BrokerWatch:
         The ids the log holds.
 
         Raises:
-            LogUnavailable: The broker is away, also after one new try.
+            LogUnavailable: The broker is unavailable, also at a second try.
         """
         try:
             if self._link is not None and not self._link.has_more():
@@ -371,7 +371,7 @@ class BrokerWatch:
         return self._extent
 
     def close(self) -> None:
-        """Let go of the connection; the next question opens a new one."""
+        """Close the connection; the next question opens a new one."""
         if self._wire is not None:
             self._wire.close()
         self._wire = self._link = None

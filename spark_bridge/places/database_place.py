@@ -2,26 +2,26 @@
 The log read straight from a gateway's tables in PostgreSQL, whether its gateway runs or not: same rows as over AMQP.
 
 Everything is read-only, and in short statements of a page each: nothing keeps a server from vacuuming, or a standby
-from going on. Pages are Arrow batches from the start, and have only the columns that were asked for.
+from replaying. Pages are Arrow batches from the start, and have only the columns that were asked for.
 
 Invariants:
 
-- A page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it, in the
-  generation that was planned, is asked in the same statement that reads it; so is how far the server has come, and what
-  rules of retention have taken out between others.
+- A page holds every logged message of the ids it looked at, or the read raises. The statement that reads a page also
+  checks that the log still reaches down to it, in the planned generation, how far the server has replayed, and what
+  rules of retention have taken out.
 - Nothing is planned beyond what the active gateway may have told. A primary shows a commit once the standbys that it
-  waits for have it; there the bound is ``log.last_id``. A standby shows a commit as soon as it has it, which may be
-  before the gateway is told, and one that the primary did not wait for may have to give it back at a failover: ids that
-  it showed are then given to other messages. There is one writer, which begins a commit when the one before is known
-  to be durable, and what a server replays is one sequence: whoever sees a commit knows that the one before will stay.
-  So there the bound is ``log.told_id``, the highest id of the commit before. A gateway that has nothing to do commits
-  once a second: the bound follows by then.
-- A standby that has not yet replayed what was planned is waited for, and nothing is passed over.
+  waits for have it; there the bound is ``log.last_id``. A standby shows a commit as soon as it has it, perhaps before
+  the gateway is told. A standby that the primary did not wait for may lose the commit at a failover: the ids that it
+  showed are then given to other messages. There is one writer, which begins a commit when the previous one is known to
+  be durable, and a server replays commits in order: a reader that sees a commit knows that the previous one will stay.
+  So on a standby the bound is ``log.told_id``, the highest id of the previous commit. An idle gateway commits once a
+  second: the bound follows by then.
+- A standby that has not yet replayed what was planned is waited for, and no message is skipped.
 
-Pages come packed: a page of messages in one row, a value for each column, which Arrow takes as it is. One row a
-message, as COPY sends them, is one call of the driver a message: with rows of 300 bytes this process is busy for 1.1
-us a row before they are taken apart, and with a packed page for 0.3 with all that. The server needs 0.9 us for
-packing them where COPY takes it 0.75. ADBC's driver, which takes COPY's rows apart in C++: 0.6 here, 0.7 there.
+Pages come packed: one row has a page of messages, with a value for each column, which Arrow takes as it is. With one
+row a message, as COPY sends them, the driver is called for each message: for rows of 300 bytes this process takes 1.1
+us a row before the rows are parsed, and with a packed page 0.3 us in all. The server takes 0.9 us a row for packing,
+and 0.75 us for COPY. With ADBC's driver, which parses COPY's rows in C++, it is 0.6 us here and 0.7 us there.
 """
 
 from __future__ import annotations
@@ -64,26 +64,25 @@ NUMBERS: Final = {"id": 8, "time": 8, "checksum": 8, "route": 8, "bare": 4}
 """Columns that are integers, and the bytes of each."""
 
 TEXTS: Final = {"topic": pa.string(), "content": pa.binary()}
-"""The others."""
+"""The other columns, and their types in Arrow."""
 
 
 MARKS: Final = (
     "(select json_agg(json_build_array(rule, below, whole_time) order by rule)::text from retention)"
 )
-"""What rules of retention have taken out, as JSON; null where that is nothing."""
+"""SQL for what rules of retention have taken out, as JSON; null if that is nothing."""
 
 
 def query(names: Sequence[str], bound: int | None) -> str:
     """
-    SQL that gives a page in one row: the log's generation, its first and its last id, ``MARKS``, whether all messages
-    of the span that fit the limit are in it, and whether the server is a standby; then how many they are, and their
-    columns.
+    SQL that gives a page in one row: the log's generation, its first and its last id, ``MARKS``, whether ``bound`` left
+    out no message, and whether the server is a standby; then the number of messages, and their columns.
 
-    Its values: the first id and the last one, the generation, and how many messages at most.
+    Its parameters: the first and the last id of the range, the generation, and the most messages.
 
     Args:
         names: The columns; the id is the first.
-        bound: Bytes of content, of which a page has more only where its first message does. None: whatever they are.
+        bound: The most bytes of content in a page, unless its first message alone has more. None for no bound.
     """
     rows = (
         f"select {', '.join(names)} from message where id between $1::bigint and $2::bigint and exists "
@@ -113,10 +112,10 @@ def query(names: Sequence[str], bound: int | None) -> str:
 
 def batch(names: Sequence[str], values: Sequence[bytes | None]) -> pa.RecordBatch:
     """
-    A page as it came, which has a message at least.
+    The record batch of a received page, which has at least one message.
 
     Args:
-        values: What is behind the count of ``query``'s row, in binary.
+        values: The values after the count in ``query``'s row, in binary.
     """
     rest = (value or b"" for value in values)
     return pa.RecordBatch.from_arrays([_column(name, rest) for name in names], list(names))
@@ -138,7 +137,8 @@ def _column(name: str, values: Iterator[bytes]) -> pa.Array:
 
 
 TOLD_SECONDS: Final = 2.0
-"""How long a plan waits until what a standby shows is known to stay: an idle gateway commits once a second."""
+"""How long a plan waits until the commits that a standby shows are known to stay: an idle gateway commits once a
+second."""
 
 SCAN_IDS: Final = 50_000
 """Ids a page may look at in search of messages."""
@@ -159,7 +159,7 @@ class LogTables(stored_log.StoredLog):
     def __init__(self, schema: Schema) -> None:
         """
         Raises:
-            OptionError: The connection string is none.
+            OptionError: The connection string is invalid.
             ConnectionFailed: The server cannot be reached, or has no such Message VPN that this version reads.
         """
         password_file = None if schema.password_file is None else Path(schema.password_file)
@@ -168,7 +168,7 @@ class LogTables(stored_log.StoredLog):
         check_dsn(schema.dsn)
         self._connections = ReadConnections(partial(self._database.connect, schema.vpn, "spark"), schema.vpn)
         try:
-            # At the start nothing is waited for: a name that is wrong is told at once.
+            # At the start nothing is waited for: a wrong name is reported immediately.
             self._ask(STANDING, patience_seconds=0)
         except BaseException:
             self.close()
@@ -181,14 +181,14 @@ class LogTables(stored_log.StoredLog):
 
     def extent(self, *, up_to: int | None = None) -> IdRange:
         """
-        The ids the log holds now, as far as nobody takes them back; last < first when there are none.
+        The ids of the log now that are known to stay; last < first when there are none.
 
         Args:
-            up_to: An id that is known to have been told. A standby that does not have it yet is waited for, and all
-                that there is then is the log.
+            up_to: An id that the gateway is known to have told. A standby that does not have it yet is waited for, and
+                then all ids that it has count.
 
         Raises:
-            ConnectionFailed: The log cannot be read, or the standby does not come up to it.
+            ConnectionFailed: The log cannot be read, or the standby does not reach ``up_to`` in time.
         """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -200,7 +200,7 @@ class LogTables(stored_log.StoredLog):
             self._wait_for_replay(deadline, up_to, last)
 
     def settled_extent(self) -> IdRange:
-        """The same, once it is as long as what the server shows at first, where that comes true in some moments."""
+        """The same, once it has all ids that the server shows at first; waits at most ``TOLD_SECONDS`` for that."""
         extent = self.extent()
         shown = self.extent(up_to=0).last
         deadline = time.monotonic() + TOLD_SECONDS
@@ -273,7 +273,7 @@ class LogTables(stored_log.StoredLog):
         return tuple(map(_number, rows[0])) if rows else None
 
     def _ask(self, sql: str, *values: Value, patience_seconds: float | None = None) -> list[Answer]:
-        """All rows of a statement; a server that goes is waited for, or the one that comes in its place."""
+        """All rows of a statement; if the server goes away, waits for it or for the one that replaces it."""
         patience_seconds = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         deadline = time.monotonic() + patience_seconds
         while True:
@@ -302,17 +302,17 @@ class LogTables(stored_log.StoredLog):
         raise ConnectionFailed(f"{self.place} cannot be read as a gateway's tables: {reason}.") from None
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connections.closing.set()
         self._connections.close()
 
 
 def check_dsn(dsn: str) -> None:
     """
-    Hold a connection string against what libpq takes. Nothing of it is repeated: it may have a password in it.
+    Check that libpq accepts a connection string. Errors repeat nothing of it, as it may have a password in it.
 
     Raises:
-        OptionError: It is none, or has a password in it.
+        OptionError: The string is invalid, or has a password in it.
     """
     try:
         given = conninfo_to_dict(dsn)
@@ -325,7 +325,7 @@ def check_dsn(dsn: str) -> None:
 
 
 def _marks(text: bytes | None) -> list[stored_log.RuleMark]:
-    """What ``packed_page.MARKS`` gives."""
+    """The marks in a result of ``MARKS``."""
     return [] if text is None else [stored_log.RuleMark(*mark) for mark in json.loads(text)]
 
 
@@ -342,11 +342,11 @@ class DatabasePlace(stored_log.StoredPlace):
 
     schema: Schema
     planned: int | None = None
-    """An id that somebody has planned to read: a standby is waited for until it has that."""
+    """An id that a plan has: a standby is waited for until it has the id."""
 
     @property
     def name(self) -> str:
-        """Hosts, database and Message VPN: the same whoever reads, by whatever password."""
+        """Hosts, database and Message VPN: the same for every user and password."""
         check_dsn(self.schema.dsn)
         return f"{Database(self.schema.dsn).place}#{self.schema.vpn}"
 

@@ -3,23 +3,23 @@ The log read straight from a gateway's SQLite file on this host, whether its gat
 AMQP.
 
 Everything is read-only and in short keyset pages, as an open statement would keep the gateway's WAL from being
-begun anew. A page looks at a bounded number of ids for the same reason. Pages are Arrow batches from the start, and
+restarted. A page looks at a bounded number of ids for the same reason. Pages are Arrow batches from the start, and
 have only the columns that were asked for.
 
-Invariant: a page holds every logged message of the ids it looked at, or raises. That the log still reaches down to
-it, in the generation that was planned, is asked in the same statement that reads it. What rules of retention have
-taken out between others since then is asked behind it.
+Invariant: a page holds every logged message of the ids it looked at, or the read raises. The statement that reads a
+page also checks that the log still reaches down to it, in the planned generation. What rules of retention have taken
+out since then is asked after it.
 
-The file is asked through ADBC's driver, which answers in Arrow: no row becomes a Python object.
+The file is read through ADBC's driver, which answers in Arrow: no row becomes a Python object.
 
-The driver brings an SQLite of its own. Two copies of SQLite in one process must never have the same file open at
-once: when one closes it, the kernel drops the other's locks. So whatever the Spark bridge asks a gateway's file, is
-asked through this driver alone.
+The driver brings an SQLite of its own. Two copies of SQLite in one process must never have the same file open together:
+when one closes it, the kernel drops the other's locks. So the Spark bridge reads a gateway's file through this driver
+alone.
 
-Invariant: between two calls no statement is open, so that nothing keeps the gateway's WAL from being begun anew.
+Invariant: between two calls no statement is open, so that nothing keeps the gateway's WAL from being restarted.
 
-What the driver offers as DB-API is left alone: importing that imports pandas where it is installed, half a second of
-each of Spark's workers.
+The driver's DB-API is not used: importing it imports pandas where that is installed, half a second for each of Spark's
+workers.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ BUSY_MS = 10_000  # how long to wait for a lock; a gateway that starts holds one
 FAILED = (Error, pa.ArrowException, OSError)  # what the driver raises where the file cannot be read
 
 LIGHT_ROWS = 2_000
-"""Where so many of a log's largest message fit into a page, sizes need not be looked at first."""
+"""If so many messages as large as the log's largest fit into a page, sizes need not be read first."""
 
 SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
-_NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
+_NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says if it may not create its -shm file
 
 
 class LogFile(StoredLog):
@@ -72,7 +72,7 @@ class LogFile(StoredLog):
     def __init__(self, folder: Folder) -> None:
         """
         Raises:
-            ConnectionFailed: There is no such file, or none that this version reads.
+            ConnectionFailed: There is no such file, or this version cannot read it.
         """
         self._path = folder.file
         self._identity = _identity(self._path)
@@ -112,12 +112,12 @@ class LogFile(StoredLog):
 
     @property
     def is_current(self) -> bool:
-        """Whether no other file has taken its place: this one would never change again."""
+        """Whether no other file has replaced this one, which would then never change again."""
         return _identity(self._path) == self._identity
 
     def extent(self, *, up_to: int | None = None) -> IdRange:
         """See ``StoredLog.extent``."""
-        # Messages may be above what the log's row says: it is not written with each of them.
+        # There may be messages above the last id in the log's row: the row is not written with each message.
         row = self.one(
             "select first_id, max(last_id, coalesce((select max(id) from message), 0)), generation from log"
         )
@@ -157,14 +157,14 @@ class LogFile(StoredLog):
         check_end(ids, self.extent().last)
 
     def _check_is_whole(self, ids: IdRange, patterns: Sequence[str]) -> None:
-        """That what was just read is all that was planned: a rule of retention leaves its mark with what it takes."""
+        """Check that the page has all that was planned: a rule of retention commits its mark with what it takes out."""
         marks = self.taken_out()
-        # Behind them: the log forgets marks as it is trimmed.
+        # After the marks were read: the log forgets marks when it is trimmed.
         check_range(ids, self.extent())
         check_is_whole(ids, below(marks_for(marks, patterns)))
 
     def _ends_of_pages(self, first: int, last: int) -> list[int]:
-        """The ids up to which messages fill pages, by their sizes alone; one message at least is in each."""
+        """The last id of each page, by the sizes of the messages; a page has at least one message."""
         found = self._rows(
             f"select id, length(content) from message where id between {first} and {last} and held is null"
         )
@@ -183,7 +183,7 @@ class LogFile(StoredLog):
 
     def taken_out(self) -> list[RuleMark]:
         """See ``StoredLog``."""
-        # One row, whatever there is: the driver tells types from the first.
+        # Always one row: the driver takes the types from the first row.
         found = self._batch(
             "select coalesce(json_group_array(json_array(rule, below, whole_time)), '[]') from retention", 1
         )
@@ -202,14 +202,14 @@ class LogFile(StoredLog):
         return None if batch is None else tuple(column[0].as_py() for column in batch.columns)
 
     def _rows(self, query: str, order: str = "asc", limit: int = PAGE_ROWS) -> pa.RecordBatch | None:
-        """A page of messages by their ids; numbers are in the query, as the driver takes longer to bind them."""
+        """A page of messages in order of ids. The query contains its numbers: binding them takes the driver longer."""
         return self._batch(f"{query} order by id {order} limit {limit}", limit)
 
     def _batch(self, query: str, limit: int, *texts: str) -> pa.RecordBatch | None:
-        """The first ``limit`` rows of an answer; None where there are none."""
+        """The first ``limit`` rows of a query's result; None if there are none."""
         try:
             with AdbcStatement(self._connection) as statement:
-                # The driver tells types from the rows of its first batch, and takes those of the others for the same.
+                # The driver takes the types from the rows of its first batch, and assumes the same for all others.
                 statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(limit)})
                 statement.set_sql_query(query)
                 if texts:
@@ -232,7 +232,7 @@ class LogFile(StoredLog):
         return ConnectionFailed(f"{self._path} cannot be read as a gateway's file: {error}.{hint}")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._opened.close()
 
 

@@ -1,4 +1,4 @@
-"""From the options of a read to the places it reads: the one that tells a url, a path, a dsn and an archive apart."""
+"""The places that a read's options mean: only this module tells a url, a path, a dsn and an archive apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def log_places(options: Options) -> tuple[LogPlace, ...]:
 
 
 def log_place(options: Options, number: int) -> LogPlace:
-    """One of them."""
+    """The log that is read as this partition."""
     address = options.addresses[number]
     if isinstance(address, Archived):
         return _archive(address.url)
@@ -32,7 +32,7 @@ def _archive(url: str, log: LiveLog | None = None) -> LogPlace:
 
 
 def live_log(address: Broker | Folder) -> BrokerPlace | FilePlace:
-    """A gateway's own log, there where the gateway is."""
+    """A gateway's own log, over AMQP or in the gateway's data folder."""
     return BrokerPlace(address) if isinstance(address, Broker) else FilePlace(address)
 
 

@@ -1,10 +1,10 @@
 """
-What every place of a replay log has in common: it tells what it holds, plans a read of what was selected (topics, start
-and end, what to do about what is lost), and reads ranges of ids.
+What every place of a replay log has in common: it tells which ids the log holds, plans the read of a selection (topics,
+start and end, what to do about lost messages), and reads ranges of ids.
 
-A place is a plain value, which Spark pickles into its workers: connections live inside one call, but for ``watch``.
-Invariant: a range of ids, once planned, has the same rows whenever it is read, or the read raises DataLoss (where the
-selection says so, it leaves out what is lost and says so on stderr).
+A place is a plain value, which Spark pickles into its workers: connections live inside one call, except in ``watch``.
+Invariant: a range of ids, once planned, has the same rows whenever it is read, or the read raises DataLoss (if the
+selection says so, it leaves out lost messages instead, and says so on stderr).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def topic_filter(patterns: Sequence[str]) -> TopicFilter:
 
 def planned(selection: Selection, first: int, whole: IdRange, first_since: Callable[[int], int]) -> IdRange:
     """
-    What a selection means that starts at an id of the log.
+    The range of ids that a selection means, which starts at the id ``first``.
 
     Args:
-        first_since: The first id from a time (ms) on, one past the last where there is none.
+        first_since: The first id from a time (ms) on, one past the last if there is none.
 
     Raises:
-        OptionError: Its end fits neither the log nor the start.
+        OptionError: The end of the selection is beyond the log or before the start.
     """
     last, stop = whole.last, selection.stop
     if selection.before is not None:
@@ -57,10 +57,10 @@ def planned(selection: Selection, first: int, whole: IdRange, first_since: Calla
 
 def check_end(ids: IdRange, last: int) -> None:
     """
-    Hold the end of a planned range against the log's last id now.
+    Check the end of a planned range against the log's last id now.
 
     Raises:
-        DataLoss: It is out of bounds.
+        DataLoss: The log ends before it.
     """
     if last < ids.last:
         raise DataLoss(
@@ -73,7 +73,7 @@ PIECE_IDS = 2_000  # ids read at a time when the log may be trimmed under the re
 
 
 class LogPlace(Protocol):
-    """One log."""
+    """The place of one log."""
 
     @property
     def name(self) -> str:
@@ -89,11 +89,11 @@ class LogPlace(Protocol):
 
     def plan(self, selection: Selection) -> IdRange:
         """
-        What this selection means now, to be pinned.
+        The range of ids that this selection means now.
 
         Raises:
             DataLoss: The log does not have its start.
-            OptionError: It makes no sense for this log.
+            OptionError: The selection makes no sense for this log.
             LogUnavailable: The log cannot be asked, or refuses.
         """
 
@@ -102,41 +102,41 @@ class LogPlace(Protocol):
         The rows of a range as Arrow batches, the same each time.
 
         Raises:
-            DataLoss: The range is not, or not all, in the log any more.
+            DataLoss: The log no longer has the whole range.
             LogUnavailable: The log cannot be read now.
         """
 
     def watch(self, selection: Selection = WHOLE_LOG) -> LogWatch:
-        """Begin to ask, often, where the log stands."""
+        """Begin to ask repeatedly which ids the log holds."""
 
     def may_be_behind(self) -> bool:
         """
-        Whether what is asked may not have yet what another copy of the log has told of.
+        Whether the log is read from a copy, which may lack ids that another copy has told of.
 
         Raises:
-            LogUnavailable: It cannot be asked.
+            LogUnavailable: The log cannot be asked.
         """
         return False
 
 
 class LiveLog(LogPlace, Protocol):
-    """A gateway's own log, as opposed to an archive of it: what is read again, and again, until a range is read."""
+    """The place of a gateway's own log, as opposed to an archive of it. A range may be read in several pieces."""
 
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """
-        The rows of a range, each batch (it may be empty) with the id to go on from behind it.
+        The rows of a range, each batch (it may be empty) with the id at which to go on after it.
 
         Raises:
-            DataLoss: The range is not, or not all, in the log any more, whatever the selection says.
+            DataLoss: The log no longer has the whole range, whatever the selection says.
         """
 
     def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
         """
         Every row of the range exactly once, or DataLoss.
 
-        Where the selection has ``fail_on_data_loss`` false, what the log no longer has is left out.
+        If the selection has ``fail_on_data_loss`` false, messages that the log no longer has are left out.
         """
         if ids.last < ids.first:
             return
@@ -167,7 +167,7 @@ class LiveLog(LogPlace, Protocol):
             except DataLoss:
                 if self.extent(selection) == now:
                     raise
-                ids = replace(ids, first=reached)  # rows that are out cannot be taken back
+                ids = replace(ids, first=reached)  # rows that were yielded cannot be taken back
                 continue
             ids = replace(ids, first=stop + 1)
 
@@ -178,5 +178,5 @@ def _say_gone(first: int, last: int) -> None:
 
 
 def say(sentence: str) -> None:
-    """Tell whoever reads the worker's stderr."""
+    """Print a sentence on the worker's stderr."""
     print(f"rewind: {sentence}", file=sys.stderr, flush=True)

@@ -1,11 +1,10 @@
 """
-What the places that ask a gateway's own log where it is kept have in common, whichever engine keeps it: the ids that
-a selection starts and ends at, and rows for Spark out of stored pages (``StoredLog`` says what an engine has to
-answer for that).
+What the places share that read a gateway's own log where it is stored, whichever engine stores it: the ids at which a
+selection starts and ends, and rows for Spark from stored pages. ``StoredLog`` says what an engine has to provide.
 
-Stored messages are held against their checksums (``store.checksum``), a page at once. The sums of a page's contents,
-one after the other, are those of the contents joined: so their bytes are gone over once, in the buffer where they
-are, and no content becomes an object of Python.
+Stored messages are checked against their checksums (``store.checksum``), a page at a time. The checksum of a page's
+joined contents follows from the checksums of the single contents: so their bytes are read once, in the buffer where
+they are, and no content becomes an object of Python.
 """
 
 from __future__ import annotations
@@ -38,27 +37,27 @@ from store.checksum import HEAD, HEAD_BITS, HEAD_MODULUS, NOT_AS_WRITTEN, conten
 
 
 class RuleMark(NamedTuple):
-    """What a rule of retention has taken out of the log, as the store keeps it."""
+    """What a rule of retention has taken out of the log, as the store records it."""
 
     rule: str
     """Its topics, then those of the rules before it, as JSON."""
     below: int
-    """Of its topics the log may lack messages with ids below this."""
+    """The log may lack messages of its topics with ids below this."""
     whole_ms: int
-    """From this time on nothing of them is missing, ms since the epoch."""
+    """From this time on, in ms since the epoch, no message of its topics is missing."""
 
 
 class StoredLog(AbstractContextManager["StoredLog"], ABC):
     """
     A log that is read where it is stored, over a connection that the end of a ``with`` block closes.
 
-    Every method raises ConnectionFailed where the log cannot be read.
+    Every method raises ConnectionFailed if the log cannot be read.
     """
 
     TEXT: ClassVar[str]
-    """How a query has a text that is given beside it."""
+    """The placeholder for a text parameter of a query."""
     KIND: ClassVar[str]
-    """What a gateway keeps it in, as messages call that."""
+    """What a gateway stores the log in, as error messages call it."""
 
     @abstractmethod
     def extent(self, *, up_to: int | None = None) -> IdRange:
@@ -66,45 +65,45 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
         The ids the log holds now; last < first when there are none.
 
         Args:
-            up_to: An id that is known to have been told: a copy that does not have it yet is waited for.
+            up_to: An id that the gateway is known to have told: a standby that does not have it yet is waited for.
         """
 
     def settled_extent(self) -> IdRange:
-        """The same, for a plan."""
+        """The extent that a read is planned with."""
         return self.extent()
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """What messages call it."""
+        """The name of the log in error messages."""
 
     @property
     def is_current(self) -> bool:
-        """Whether the connection still leads to the log that is there."""
+        """Whether the connection still leads to the present log."""
         return True
 
     @property
     def is_standby(self) -> bool:
-        """Whether it is a copy, which follows another one."""
+        """Whether the log is a copy that follows another one."""
         return False
 
     @abstractmethod
     def row(self, query: str, *texts: str) -> tuple[int, ...] | None:
-        """The first row of an answer of numbers; None where there are none."""
+        """The first row of a query's result, which is numbers; None if there are no rows."""
 
     def one(self, query: str) -> tuple[int, ...]:
-        """The same of what every log has."""
+        """The same for a query that has a row in every log."""
         row = self.row(query)
         if row is None:
             raise ConnectionFailed(f"{self.place} cannot be read as a gateway's {self.KIND}: it has no log.")
         return row
 
     def floor_ms(self) -> int:
-        """From when on every message is still there, in ms."""
+        """The time, in ms, from which on every message is still there."""
         return self.one("select floor_time from log")[0]
 
     def point(self, name: str) -> int | None:
-        """The position that has this name."""
+        """The position of the point with this name; None if there is no such point."""
         row = self.row(f"select position from point where name = {self.TEXT}", name)
         return None if row is None else row[0]
 
@@ -119,17 +118,17 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
 
     @abstractmethod
     def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
-        """Ids and topics of the last messages of a span, falling; some, but not all; None where there are none."""
+        """Ids and topics of the last messages of a range, falling: some, perhaps not all. None if there are none."""
 
     @abstractmethod
     def unchecked_pages(
         self, ids: IdRange, names: Sequence[str], patterns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """The columns of these names; see ``pages``, which holds them against their checksums."""
+        """Pages with the columns of these names; ``pages`` checks them against their checksums."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -143,18 +142,18 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
         patterns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """
-        The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and what
-        they were checked by: contents wherever they are read. What is beside them is checked where ``whole`` says so:
-        it takes two columns more, and a twentieth of a row's time in Spark.
+        The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and the
+        columns for the check. Contents are checked whenever they are read. The other columns are checked only if
+        ``whole`` is set: that takes two columns more, and a twentieth of a row's time in Spark.
 
         Args:
-            whole: Check all that is stored of a message, which is then all that is read.
-            patterns: The topics of which every message is due that was there when the range was planned; None for
-                what there is, where rules of retention took some out.
+            whole: Read, and check, all that is stored of a message.
+            patterns: The topics of which no message may be missing that was there when the range was planned; None if
+                rules of retention may have taken messages out.
 
         Raises:
             DataLoss: The log no longer holds the range.
-            ConnectionFailed: It cannot be read, or a message is not what was written.
+            ConnectionFailed: The log cannot be read, or a message is not what was written.
         """
         asked = [name for name in STORED if name == "id" or whole or name in columns]
         beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
@@ -165,12 +164,12 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
             yield page
 
     def extent_for(self, extent: IdRange, patterns: Sequence[str]) -> IdRange:
-        """An extent with what rules of retention took out of these topics."""
+        """The extent, with what rules of retention took out of these topics."""
         return replace(extent, taken_below=below(marks_for(self.taken_out(), patterns)))
 
     def plan(self, selection: Selection) -> IdRange:
         """
-        What a selection means now.
+        The range of ids that a selection means now.
 
         Raises:
             DataLoss: The log does not have the start.
@@ -184,11 +183,11 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
 
 
 class StoredPlace(LiveLog, ABC):
-    """A log where it is stored; the archiver asks it, too (``ArchivableLog``)."""
+    """The place of a log where it is stored; the archiver reads it, too (``ArchivableLog``)."""
 
     @abstractmethod
     def opened(self) -> StoredLog:
-        """A connection to it."""
+        """A connection to the log."""
 
     def extent(self, selection: Selection) -> IdRange:
         """See ``LogPlace.extent``."""
@@ -255,12 +254,12 @@ class StoredWatch:
 
 
 def marks_for(marks: Iterable[RuleMark], patterns: Sequence[str]) -> list[RuleMark]:
-    """Those of rules that may hold for what is read."""
+    """The marks of the rules that may apply to the topics that are read."""
     return [mark for mark in marks if _concerns(mark.rule, tuple(patterns))]
 
 
 def below(marks: Iterable[RuleMark]) -> tuple[int, ...]:
-    """``IdRange.taken_below`` by them."""
+    """The ``IdRange.taken_below`` of these marks."""
     return tuple(mark.below for mark in marks)
 
 
@@ -271,7 +270,7 @@ def _concerns(rule: str, patterns: tuple[str, ...]) -> bool:
 
 
 def first_since(log: StoredLog, date: int, extent: IdRange) -> int:
-    """The first id from a time on, one past the last where there is none: times never fall along ids."""
+    """The first id from a time on, one past the last if there is none. Times never fall along ids."""
     low, high = extent.first, extent.last + 1
     while low < high:
         middle = (low + high) // 2
@@ -285,7 +284,7 @@ def first_since(log: StoredLog, date: int, extent: IdRange) -> int:
 
 def check_range(ids: IdRange, extent: IdRange) -> None:
     """
-    Hold a range against the log, which has to reach down to it, in its generation.
+    Check that the log still reaches down to a range, in the range's generation.
 
     Raises:
         DataLoss: It does not.
@@ -299,10 +298,10 @@ def check_range(ids: IdRange, extent: IdRange) -> None:
 
 def check_begin(ids: IdRange, extent: IdRange) -> None:
     """
-    The same for its first id alone.
+    Check that the log still reaches down to the first id of a range.
 
     Raises:
-        DataLoss: The log does not reach down to it.
+        DataLoss: It does not.
     """
     if extent.first > ids.first:
         raise DataLoss(
@@ -312,10 +311,10 @@ def check_begin(ids: IdRange, extent: IdRange) -> None:
 
 def check_is_whole(ids: IdRange, taken_below: Sequence[int]) -> None:
     """
-    Hold a range, or a part of one, against what rules of retention have taken out by now.
+    Check a range, or a part of one, against what rules of retention have taken out by now.
 
     Raises:
-        DataLoss: They took messages out of it since it was planned.
+        DataLoss: They have taken messages out of it since it was planned.
     """
     if ids.lost_since(taken_below):
         raise DataLoss(
@@ -374,7 +373,7 @@ def _checked(first: int, text: str, selection: Selection, extent: IdRange, marks
 
 
 def _refuse_hole(text: str, selection: Selection, marks: Sequence[RuleMark]) -> None:
-    """As a gateway does: what is missing from a start on that was named is no matter of course."""
+    """Refuse a named start after which messages are missing, as a gateway does."""
     if selection.fail_on_data_loss:
         raise DataLoss(
             f"From {text} on the log lacks messages: up to offset {max(below(marks)) - 1} a rule of retention took "
@@ -384,8 +383,8 @@ def _refuse_hole(text: str, selection: Selection, marks: Sequence[RuleMark]) -> 
 
 def _newest_matching(log: StoredLog, patterns: tuple[str, ...], extent: IdRange, count: int) -> int:
     """
-    The first of so many last ids on topics that are read, the oldest where there are fewer; one past the last where
-    there is none.
+    The first of the last ``count`` ids on the topics that are read: the oldest id if there are fewer, one past the last
+    if there are none.
     """
     topics = None if patterns == EVERY_TOPIC else topic_filter(patterns)
     position = extent.last
@@ -408,13 +407,13 @@ def _newest_matching(log: StoredLog, patterns: tuple[str, ...], extent: IdRange,
 ADLER_MODULUS: Final = 65_521
 HALF: Final = 0xFFFF
 BESIDE_CONTENT: Final = ("checksum",)
-"""What has to be read beside contents, so that they can be checked."""
+"""The columns that are needed to check contents."""
 BESIDE_ALL: Final = ("bare", "route", "checksum")
-"""The same for all of ``STORED``."""
+"""The columns that are needed to check all of ``STORED``."""
 
 
 def first_damaged(page: pa.RecordBatch) -> int | None:
-    """The id of the first message that is not what was written; None where all are. The page has what is beside it."""
+    """The id of the first message that is not what was written; None if all are. The page has the columns for that."""
     checksums = page.column("checksum").to_numpy()
     contents = page.column("content")
     is_sound = np.ones(len(checksums), bool)
@@ -433,7 +432,7 @@ def first_damaged(page: pa.RecordBatch) -> int | None:
 
 
 def _are_sums_of(sums: np.ndarray, contents: pa.Array) -> bool:
-    """Whether these are the contents' sums, told from all of them together."""
+    """Whether these are the checksums of the contents, by one check of all contents together."""
     if contents.type != pa.binary():
         return False
     _, offsets, data = contents.buffers()
@@ -442,6 +441,6 @@ def _are_sums_of(sums: np.ndarray, contents: pa.Array) -> bool:
     )
     joined = memoryview(data)[ends[0] : ends[-1]] if data is not None else b""
     firsts = (sums & HALF) - 1
-    # Each byte of a content counts in the second half once for itself and for each one after it.
+    # In the second half of the sum, each byte of a content counts once for itself and once for each byte after it.
     second = (sums >> 16).sum() + (firsts * (ends[-1] - ends[1:])).sum()
     return adler32(joined) == int(second) % ADLER_MODULUS << 16 | (int(firsts.sum()) + 1) % ADLER_MODULUS
