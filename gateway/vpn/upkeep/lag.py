@@ -31,6 +31,8 @@ class _Oldest(NamedTuple):
     key: tuple[int, int, int]
     """The endpoint's cursor number, and how many messages left it and were put there. If it changes, ask again."""
     time_ms: int
+    look: int
+    """The number of the look that asked for it."""
 
 
 class Lag(VpnService):
@@ -40,6 +42,7 @@ class Lag(VpnService):
         super().__init__(state)
         self._listing = listing
         self._oldest: dict[Endpoint, _Oldest] = {}
+        self._looks = 0
 
     def start(self) -> None:
         """Look, again and again."""
@@ -69,10 +72,11 @@ class Lag(VpnService):
         self._oldest.update(
             (e, found) for e, found in before.items() if endpoints.get(e.name) is e and e.depth
         )
-        # Endpoints whose times are not known come first.
+        self._looks += 1
+        # Endpoints whose times are not known come first, then those that were asked for the longest time ago.
         waiting = sorted(
             (e for e in endpoints.values() if e.depth and e.kind is not EndpointKind.STREAM),
-            key=lambda e: e in self._oldest,
+            key=lambda e: found.look if (found := self._oldest.get(e)) else 0,
         )
         for count, endpoint in enumerate(waiting, 1):
             if count % TURN_ENDPOINTS == 0:
@@ -88,6 +92,6 @@ class Lag(VpnService):
                 time_ms: int | None = None
                 with suppress(ReadFailed):
                     time_ms = await self._listing.oldest_ms(endpoint)
-                known = None if time_ms is None else _Oldest(key, time_ms)
+                known = None if time_ms is None else _Oldest(key, time_ms, self._looks)
             if known is not None:
                 self._oldest[endpoint] = known

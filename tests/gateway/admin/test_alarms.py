@@ -189,6 +189,33 @@ def test_a_lag_beyond_its_bound_is_an_alarm(serve: Serve) -> None:
         wait_until(lambda: shown(api) == [], "they are over by themselves")
 
 
+def test_of_more_endpoints_than_one_look_asks_for_each_has_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the oldest messages of all of them change before every look."""
+    monkeypatch.setattr(lag, "LOOK_SECONDS", 3_600)
+    monkeypatch.setattr(lag, "READS", 1)
+    clock, names = Clock(), ("a", "b", "c")
+    vpn = Vpn(queues=dict.fromkeys(names, Queue()))
+    with (
+        RunningGateway(settings_for(tmp_path / "data", vpn), clock=clock) as gateway,
+        Client(gateway.url) as client,
+    ):
+        senders = [client.sender(name) for name in names]
+        consumers = [client.receiver(name, credit=10) for name in names]
+        for hour in range(7):
+            clock.ms += HOUR_MS
+            for sender in senders:
+                sender.send_all([data(hour)])
+            if hour:
+                for consumer in consumers:
+                    consumer.take_and_accept(1)
+                client.wait(lambda: [gateway.depth(name) for name in names] == [1, 1, 1], "the older are gone")
+            gateway.run_coroutine(lambda running: running.vpns["default"].lag.look())
+        ages = gateway.ask(lambda vpn: [vpn.lag.lag_ms(vpn.endpoints.by_name[name]) for name in names])
+    assert ages == [0, 2 * HOUR_MS, HOUR_MS]
+
+
 # --- How large the log must be, as an administrator is told it ------------------------------------------------------
 
 HOUR_MS = 3_600_000
