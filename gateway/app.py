@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from gateway.otlp import OtlpExport  # it comes with an extra
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five
-steps to take beside a busy loop would wait 25 ms for its turns."""
+"""How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit of five steps would
+wait 25 ms next to a busy loop."""
 
 GC_THRESHOLDS: Final = (20_000, 50, 100)
 
@@ -57,7 +57,7 @@ M_ARENA_MAX: Final = -8
 EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 ARCHIVE_NEEDS: Final = ("numpy", "pandas")
-"""Modules that pyarrow uses, the second where it is installed: hidden, it is taken for one that is there and broken."""
+"""Modules that pyarrow uses, pandas if it is installed. They must be visible: pyarrow takes a hidden one for broken."""
 
 log = structlog.get_logger()
 
@@ -76,7 +76,7 @@ def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
 
 def open_telemetry(settings: config.Telemetry | None) -> OtlpExport | None:
     """
-    What sends spans; None where that is off.
+    The exporter of spans; None where that is off.
 
     Raises:
         StoreError: What it needs is not installed, or its headers cannot be read.
@@ -97,7 +97,7 @@ class Gateway:
     """A gateway that runs in the current event loop. ``start`` it, and ``stop`` it."""
 
     users: Users
-    """The directory of users, of a gateway that was started."""
+    """The directory of users; set by ``start``."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class Gateway:
     ) -> None:
         """
         Args:
-            stores: Where messages are kept, in a data folder.
-            engine: Where those are kept of Message VPNs that name another place.
+            stores: Opens the stores in a data folder.
+            engine: Opens the stores of a Message VPN that names another place.
             clock: The Message VPNs' clock; the machine's, if none is given.
-            tuning: How their work is portioned, if not as usual.
+            tuning: How the Message VPNs portion their work; None for the usual portions.
             archive: Opens the archive of a log, at the place that the settings name.
         """
         if isinstance(configuration, config.Settings):
@@ -126,7 +126,7 @@ class Gateway:
         self._tuning = tuning
         self._open_archive = archive
         self._services = AsyncExitStack()
-        """Stops what runs, the last that was started first."""
+        """Stops the services, the one that was started last first."""
         self._vpns: MessageVpns | None = None
         self.amqp: list[str] = []
         self.admin: list[str] = []
@@ -192,7 +192,7 @@ class Gateway:
 
     async def reload(self) -> config.Reloaded:
         """
-        Read the configuration again, and make of it what can be while the gateway runs.
+        Read the configuration again, and apply what can change while the gateway runs.
 
         Raises:
             ConfigError: It cannot be used, with every problem; nothing is changed.
@@ -211,7 +211,7 @@ class Gateway:
             ):
                 try:
                     renew()
-                except TlsError as error:  # it was sound a moment ago
+                except TlsError as error:  # its files were good a moment ago
                     log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})
             reloaded.refused += await self.vpns.reconfigure(self._configuration)
             for difference in reloaded.applied:
@@ -233,7 +233,7 @@ class Gateway:
 
     @property
     def connections(self) -> list[ClientConnection]:
-        """Clients that are there (``gateway.admin.administered_gateway.AdministeredGateway``)."""
+        """Connected clients (``gateway.admin.administered_gateway.AdministeredGateway``)."""
         amqp = self._container.connections if self._container is not None else ()
         http = self._admin_server.clients if self._admin_server is not None else ()
         return [*amqp, *http]
@@ -245,7 +245,7 @@ class Gateway:
 
     @property
     def ledger(self) -> Ledger:
-        """What clients make the gateway hold, of a gateway that was started."""
+        """The bytes that clients make the gateway hold, of a gateway that was started."""
         assert self._container is not None
         return self._container.ledger
 
@@ -257,7 +257,7 @@ class Gateway:
 
     @property
     def wire_loops(self) -> str:
-        """What runs once a message on the wire (``gateway.amqp.engine.loops``)."""
+        """Which loops do the work per message on the wire (``gateway.amqp.engine.loops``)."""
         return str(CHOSEN)
 
     @property
@@ -297,7 +297,7 @@ def advertised_by(listeners: Sequence[config.Listener]) -> str:
 
 
 async def run(configuration: config.Configuration) -> None:
-    """Run a gateway until SIGTERM or SIGINT; SIGHUP has it read its configuration again."""
+    """Run a gateway until SIGTERM or SIGINT; SIGHUP makes it read its configuration again."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -330,7 +330,7 @@ async def run(configuration: config.Configuration) -> None:
 
 def tell_service_manager(state: str) -> None:
     """
-    Tell who started the gateway what it is doing now, if that waits to hear it: systemd, of a unit with
+    Notify the service manager of a new state, if there is one that waits for it: systemd does, for a unit with
     ``Type=notify``. See sd_notify(3).
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
@@ -352,7 +352,7 @@ async def _reload(gateway: Gateway) -> None:
 
 
 def serve(configuration: config.Configuration) -> int:
-    """Run a gateway; the exit status."""
+    """Run a gateway; return the exit status."""
     _share_one_heap()  # before there is a second thread, which would take a heap of its own
     configure_logging(configuration.settings.log)
     try:
@@ -361,8 +361,8 @@ def serve(configuration: config.Configuration) -> int:
         print(f"rewind: {error}", file=sys.stderr)
         return 1
     sys.setswitchinterval(SWITCH_SECONDS)
-    # What is loaded now stays: the collector need not look at it again. Messages are tuples of plain values, which it
-    # visits in vain, so it comes less often.
+    # All that is loaded now stays: the garbage collector need not visit it again. It runs less often, too: messages are
+    # tuples of plain values, which it visits in vain.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -371,7 +371,7 @@ def serve(configuration: config.Configuration) -> int:
         print(f"rewind: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        # An address that cannot be had: said in words, without the number in front.
+        # An address cannot be bound: print the reason without its number.
         print(f"rewind: {error.strerror if error.filename is None else error}", file=sys.stderr)
         return 1
     return 0
@@ -379,10 +379,10 @@ def serve(configuration: config.Configuration) -> int:
 
 def _share_one_heap() -> None:
     """
-    Have all threads take memory from one heap: what a reader allocates and the loop frees can be used by both again.
+    Let all threads take memory from one heap: what a reader allocates and the loop frees can be used by both again.
 
-    With a heap for each thread a gateway under mixed load weighs 20 MB more. It is no slower: threads wait for the
-    interpreter, not for the heap. Elsewhere than with glibc there is nothing to do.
+    With a heap for each thread a gateway under mixed load takes 20 MB more. One heap is not slower: threads wait for
+    the interpreter, not for the heap. Without glibc there is nothing to do.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

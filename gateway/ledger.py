@@ -1,11 +1,12 @@
 """
-What peers make the gateway hold, in bytes: of each connection, of each user, and of all together.
+The bytes that peers make the gateway hold: for each connection, for each user, and for all together.
 
-Whatever a peer makes us keep for it is entered in its connection's account: by what it has sent where that is bytes,
-else by what an object of its kind was measured to cost. Nobody else counts. Past a connection's bound the connection is
-closed; past a user's or the process's its publishers wait, and whoever holds the most is closed if that does not help.
+All that the gateway keeps for a peer is entered in its connection's account: bytes that the peer has sent by their
+number, objects by the measured cost of their kind. Nothing else counts. A connection that exceeds its bound is closed.
+Where a user's bound or the process's is reached, publishers wait; if that does not help, the connection that holds the
+most is closed.
 
-Invariant: a user's sum, and the process's, is that of the accounts that are open.
+Invariant: the sum of a user, and of the process, is the sum of its open accounts.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from enum import IntEnum
 from typing import Final
 
 SESSION_BYTES: Final = 4 * 1024
-"""What a session costs, about; an idle one much less."""
+"""What a session costs, about; an idle session costs much less."""
 
 LINK_BYTES: Final = 10 * 1024
-"""What an attached link costs: 2 to 10 KB by its kind, a topic endpoint of its own among it."""
+"""What an attached link costs: 2 to 10 KB by its kind, including a topic endpoint of its own."""
 
 DELIVERY_BYTES: Final = 1024
 """What an unsettled delivery costs: the engine's record of it has some 800 bytes."""
 
 DELIVERY_ID_BYTES: Final = 256
-"""What it costs to remember what a peer calls a delivery, where it counts these apart for each link."""
+"""What a remembered delivery-id costs, of a peer that numbers the deliveries of each link separately."""
 
 
 class Kind(IntEnum):
     """What is held."""
 
     UNFINISHED = 0
-    """Messages that have come in part, or that nobody has taken yet; what their peer calls those that wait for their
-    outcome, where it counts them apart for each link."""
+    """Messages that have come in part, or that no link has taken yet; delivery-ids of messages that wait for their
+    outcome, of a peer that numbers the deliveries of each link separately."""
 
     TRANSACTIONS = 1
     """Messages published in transactions that are open."""
@@ -47,15 +48,15 @@ class Kind(IntEnum):
     """WebSocket messages that have come in part."""
 
     PAGES = 5
-    """Pages of history that were read for receivers which take nothing just now."""
+    """Pages of history that were read for receivers without credit or room."""
 
 
 KINDS: Final = tuple(kind.name.lower() for kind in Kind)
-"""Their names, in order."""
+"""The names of the kinds, in order."""
 
 
 class _Sum:
-    """What several accounts hold, and who waits until it is less."""
+    """The sum of several accounts, and the accounts that wait until it is lower."""
 
     __slots__ = ("accounts", "bound", "held", "held_bytes", "limit_bytes", "name", "waiting")
 
@@ -95,12 +96,12 @@ class _Sum:
 
 class Account:
     """
-    What one connection makes the gateway hold. A closed one holds nothing, whatever is entered.
+    What one connection makes the gateway hold. A closed account holds nothing, whatever is entered.
 
     Args:
-        ledger: What it is part of.
+        ledger: The ledger that it is part of.
         limit_bytes: The connection's bound (``limits.connection_bytes``).
-        close: Closes the connection, as the one that holds the most; called with whose bound was passed.
+        close: Closes the connection because it holds the most; called with the name of the exceeded bound.
     """
 
     __slots__ = ("_ledger", "_sums", "close_connection", "held", "held_bytes", "limit_bytes")
@@ -108,16 +109,16 @@ class Account:
     def __init__(self, ledger: Ledger, limit_bytes: int, close: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._sums: tuple[_Sum, ...] = (ledger.process,)
-        """What it is part of: all of them, and once its user is known that user's."""
+        """The sums that it is part of: the process's, and its user's once the user is known."""
         self.limit_bytes = limit_bytes
         self.close_connection = close
         self.held = [0] * len(Kind)
-        """By kind."""
+        """Bytes by kind."""
         self.held_bytes = 0
         ledger.process.enter(self)
 
     def hold(self, kind: Kind, size_bytes: int) -> None:
-        """So much more is held, or less."""
+        """Enter so many bytes more; a negative number for less."""
         sums = self._sums
         if sums:
             self.held[kind] += size_bytes
@@ -126,43 +127,43 @@ class Account:
                 each.add(kind, size_bytes)
 
     def holds(self, kind: Kind, size_bytes: int) -> None:
-        """So much is held now."""
+        """Enter how many bytes of a kind are held now."""
         more = size_bytes - self.held[kind]
         if more:
             self.hold(kind, more)
 
     @property
     def is_over(self) -> bool:
-        """The connection holds more than it may."""
+        """Whether the connection holds more than it may."""
         return self.held_bytes > self.limit_bytes
 
     @property
     def room_for_deliveries(self) -> int:
         """
-        Deliveries that its receivers may be sent before some are settled. They have half of its bound: a client that
-        settles nothing gets no more, and is not closed for it.
+        How many more deliveries may be unsettled. Unsettled deliveries may use half of the bound: a client that settles
+        nothing gets no more, but is not closed.
         """
         return max((self.limit_bytes // 2 - self.held[Kind.UNSETTLED]) // DELIVERY_BYTES, 0)
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether so much more is within the bounds of the connection, of its user, and of all together."""
+        """Whether so many bytes more are within the bounds of the connection, of its user, and of all together."""
         return self.held_bytes + size_bytes <= self.limit_bytes and all(
             each.held_bytes + size_bytes <= each.limit_bytes for each in self._sums
         )
 
     def held_by_all(self, kind: Kind) -> int:
-        """What all accounts hold of a kind."""
+        """How many bytes of a kind all accounts hold."""
         return self._ledger.process.held[kind]
 
     def sign_in(self, user: str) -> None:
-        """It is this user's from now on."""
+        """The account is this user's from now on."""
         if self._sums:
             for former in self._sums[1:]:
                 self._ledger.leave_user(former, self)
             self._sums = (self._ledger.process, self._ledger.enter_user(user, self))
 
     def wait_for_room(self, resume: Callable[[], None]) -> bool:
-        """Whether its user, or all together, hold more than they may; if so ``resume`` is called once it is less."""
+        """Whether the user's bound or the process's is reached; if so ``resume`` is called once less is held."""
         for each in self._sums:
             if each.held_bytes >= each.limit_bytes:
                 each.waiting[self] = resume
@@ -170,7 +171,7 @@ class Account:
         return False
 
     def close(self) -> None:
-        """The connection is gone, and all that it made us hold."""
+        """The connection is gone: it holds nothing any more."""
         sums, self._sums = self._sums, ()
         if sums:
             for user in sums[1:]:
@@ -187,11 +188,11 @@ def _gone(bound: str) -> None:
 
 class Ledger:
     """
-    What all peers make the gateway hold.
+    The bytes that all peers make the gateway hold.
 
     Args:
         process_bytes: Bound of all connections together (``limits.memory_mb``).
-        user_bytes: Bound of each user's (``limits.user_bytes``).
+        user_bytes: Bound of all connections of a user (``limits.user_bytes``).
     """
 
     def __init__(self, process_bytes: int, user_bytes: int) -> None:
@@ -200,10 +201,10 @@ class Ledger:
         self._users: dict[str, _Sum] = {}
         self._stuck: set[_Sum] = set()
         self.closed_connections = 0
-        """Connections that were closed as those that held the most."""
+        """How many connections were closed because they held the most."""
 
     def set_bounds(self, process_bytes: int, user_bytes: int) -> None:
-        """These hold from now on."""
+        """Apply these bounds from now on."""
         self.process.limit_bytes = process_bytes
         self._user_bytes = user_bytes
         for user in self._users.values():
@@ -215,7 +216,7 @@ class Ledger:
 
     @property
     def is_full(self) -> bool:
-        """All together hold as much as they may: there is no room for newcomers."""
+        """Whether all connections together hold as much as they may: no new one is admitted."""
         return self.process.held_bytes >= self.process.limit_bytes
 
     @property
@@ -225,13 +226,13 @@ class Ledger:
 
     @property
     def limit_bytes(self) -> int:
-        """What all together may hold."""
+        """What all connections together may hold."""
         return self.process.limit_bytes
 
     def relieve(self) -> None:
         """
         Close the connection that holds the most, where publishers have waited since the last call. Called every few
-        seconds: unfinished messages that are not read would else stand in each other's way for ever.
+        seconds: otherwise publishers with unfinished messages, which are not read now, could block each other for ever.
         """
         stuck = set()
         for each in (self.process, *self._users.values()):
@@ -247,7 +248,7 @@ class Ledger:
         self._stuck = stuck
 
     def enter_user(self, user: str, account: Account) -> _Sum:
-        """An account is a user's from now on."""
+        """Add an account to a user's sum."""
         found = self._users.get(user)
         if found is None:
             found = self._users[user] = _Sum(user, "user_bytes", self._user_bytes)
@@ -255,7 +256,7 @@ class Ledger:
         return found
 
     def leave_user(self, user: _Sum, account: Account) -> None:
-        """An account is a user's no more."""
+        """Remove an account from a user's sum."""
         user.leave(account)
         if not user.accounts:
             del self._users[user.name]

@@ -25,7 +25,7 @@ PAUSE_SECONDS: Final = 0.5
 """How long nobody is accepted when the system has no descriptor left: the next try would fail as well."""
 
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What the system says when it has nothing left for one more."""
+"""Errors of a system that has no resources left for one more connection."""
 
 log = structlog.get_logger()
 
@@ -51,10 +51,10 @@ async def accepted_from(listening: socket.socket) -> AsyncIterator[tuple[socket.
 
 def tell_refused(lines: PeerLines, address: str, port: int, limit: str) -> None:
     """
-    A connection was closed as soon as it was accepted.
+    Log that a connection was closed as soon as it was accepted.
 
     Args:
-        lines: How many lines its address may cause.
+        lines: Limits how many lines an address may cause.
         limit: The name of the bound that was reached.
     """
     held_back = lines.admit(address, "connection_refused")
@@ -66,20 +66,19 @@ def tell_refused(lines: PeerLines, address: str, port: int, limit: str) -> None:
 
 
 RESERVED: Final = 256
-"""For what is no client's connection: listeners, administrators, the Message VPNs' files, each opened several times."""
+"""Descriptors for all but client connections: listeners, administrators, each Message VPN's file several times."""
 
 
 class TooFewDescriptors(Exception):
-    """The system does not give the process as many as its settings ask for; the message says what to do."""
+    """The system gives the process fewer descriptors than its settings need; the message says what to do."""
 
 
 def provide_descriptors(max_connections: int) -> None:
     """
-    Have enough file descriptors for so many connections: the process may raise its own limit as far as the system
-    lets it.
+    Raise the process's own limit on file descriptors, so that there are enough for so many connections.
 
     Raises:
-        TooFewDescriptors: That is not far enough.
+        TooFewDescriptors: The system does not let the process raise its limit that far.
     """
     needed = max_connections + RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,8 +1,6 @@
-"""TLS for listeners, from the standard library: the server's context, and who a client's certificate says it
-is.
+"""TLS from the standard library: the context of a listener, and the name in a client's certificate.
 
-Invariant: nothing older than TLS 1.2 is spoken, and a client certificate that is presented is always
-verified.
+Invariant: nothing older than TLS 1.2 is spoken, and a client certificate that is presented is always verified.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A client could otherwise make us do handshakes for ever on one connection (TLS 1.2 only; 1.3 has none).
+    # Without this a client could make us renegotiate for ever on one connection (TLS 1.2; TLS 1.3 cannot do it).
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_certificate(context, tls)
     if tls.client_ca:
@@ -43,14 +41,14 @@ def server_context(tls: Tls) -> ssl.SSLContext:
 
 
 def renew(context: ssl.SSLContext, tls: Tls) -> None:
-    """Have new connections see what the files hold now.
+    """Use what the files hold now for new connections.
 
     An authority that is no longer in ``client_ca`` is trusted until the next start.
 
     Raises:
         TlsError: A file cannot be used; it is named.
     """
-    # Tried first: OpenSSL would leave a context that is in use without a key where the files do not fit.
+    # Tried on a new context first: if the files do not fit, OpenSSL would leave the context in use without a key.
     server_context(tls)
     _load_certificate(context, tls)
     if tls.client_ca:
@@ -58,7 +56,7 @@ def renew(context: ssl.SSLContext, tls: Tls) -> None:
 
 
 def authorities(file: Path | None) -> ssl.SSLContext:
-    """A context for asking others, whose certificates these authorities have signed; the system's, if none are named.
+    """A context for connecting to servers that these authorities vouch for; the system's authorities for None.
 
     Raises:
         TlsError: The file cannot be used; it is named.
@@ -74,8 +72,7 @@ def authorities(file: Path | None) -> ssl.SSLContext:
 def peer_common_name(ssl_object: ssl.SSLObject) -> str | None:
     """The common name in the client's verified certificate (RFC 5280 §4.1.2.6).
 
-    None if there is no certificate, or if it has no common name or several: which one is meant must not be
-    guessed.
+    None if there is no certificate, or if it has no common name or several: which one is meant must not be guessed.
     """
     certificate: Any = ssl_object.getpeercert() or {}
     subject = certificate.get("subject", ())
@@ -113,7 +110,7 @@ def _check_readable(file: Path) -> None:
 
 
 def _culprit(tls: Tls) -> Path:
-    """The file OpenSSL stumbled over: the certificate if it has none in it, else the key."""
+    """The file that OpenSSL could not use: the certificate's if there is no certificate in it, else the key's."""
     return tls.key if b"-----BEGIN CERTIFICATE-----" in tls.certificate.read_bytes() else tls.certificate
 
 

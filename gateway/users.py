@@ -3,17 +3,17 @@ The directory of users: how each signs in, which Message VPNs each may enter, an
 
 AMQP and administration both ask here. AMQP asks for SCRAM's and PLAIN's stored passwords, for the user of a certificate
 and for the keys of shared access signatures; administration asks for passwords (HTTP Basic), bearer tokens and
-certificates; both ask who a token of an identity provider says somebody is. Where no user and no provider is
+certificates; both ask for the user that a token of an identity provider names. Where no user and no provider is
 configured, everyone on this machine may do everything.
 
-Who is known by such a token is a ``TokenUser``: he may do what his token says, and no more, whatever another token of
-his says. Everybody else is his name. ``Who`` is either.
+A user who signs in with such a token is a ``TokenUser``, who may do what this token says, whatever another token of the
+same user says. Every other user is represented by the name. ``Who`` is either.
 
-Passwords are hashed slowly on purpose: on a few threads that do nothing else, address by address in turns. Passwords
-that were right are remembered, so that clients that reconnect are let in at once.
+Passwords are hashed slowly on purpose, on a few threads that do nothing else; the addresses that passwords come from
+take turns. Right passwords are remembered, so that clients that reconnect are let in immediately.
 
-Invariant: a wrong name costs as long as a wrong password, and neither is told from the other. A token is compared with
-every user's, whichever it is.
+Invariant: a wrong name takes as long as a wrong password, and a peer cannot tell which of them is wrong. A bearer token
+is compared with the tokens of all users, whether or not one matches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 from gateway.identity_providers import Provider, TokenUser, providers_of, user_of
 
 Who: TypeAlias = str | TokenUser
-"""Somebody who has signed in: a user's name, or who a token says that he is."""
+"""A user who has signed in: the name, or the user of an identity provider's token."""
 
 
 def name_of(who: Who) -> str:
@@ -48,10 +48,10 @@ def name_of(who: Who) -> str:
 
 class Users:
     """
-    The users of a gateway. ``reload`` replaces them all at once.
+    The users of a gateway. ``reload`` replaces all of them.
 
     Args:
-        settings: The gateway's; the files that its users name are read here.
+        settings: The gateway's settings; the files that they name for users are read here.
 
     Raises:
         ValueError: A file that a user names cannot be read.
@@ -59,23 +59,23 @@ class Users:
 
     def __init__(self, settings: Settings) -> None:
         self.decoy_key: Final = secrets.token_bytes(32)
-        """Makes up the salts of users there are not: the same for every peer while the process lives."""
+        """The source of salts for users that do not exist: the same for every peer while the process lives."""
         self.facts: Mapping[str, tuple[object, ...]] = {}
-        """All settings of each user, with the contents of the files that they name: who compares them sees changes."""
+        """All settings of each user, with the contents of the files that they name: compared to find changes."""
         self.generation = 0
-        """Rises with each ``reload``: who signed in before one may be another's user now."""
+        """Rises with each ``reload``: a credential that was checked before may be another user's now."""
         self.checks: Final = PasswordChecks()
-        """Of administrators, whom no flood of clients is to keep out."""
+        """The password checks of administrators, by themselves: a flood of clients must not keep administrators out."""
         self.providers: tuple[Provider, ...] = ()
-        """Whose tokens are taken."""
+        """The identity providers whose tokens are accepted."""
         self.reload(settings)
 
     def reload(self, settings: Settings) -> frozenset[str]:
         """
-        Know the users of these settings, and no others.
+        Replace all users by those of these settings.
 
         Returns:
-            Names of users of whom other things are said now than before, in the settings or in files that they name.
+            Names of the users whose settings have changed, or the files that these name.
 
         Raises:
             ValueError: A file that a user names cannot be read; the users are as before.
@@ -92,7 +92,7 @@ class Users:
         self.providers = providers_of(settings.identity_providers, self.providers)
         self._users = users
         self.passwords: Mapping[str, StoredPassword] = passwords
-        """What is kept of the passwords of those that have one."""
+        """The stored passwords of the users that have one."""
         self.sas_keys: Mapping[str, str] = sas_keys
         """The keys of users' shared access signatures."""
         self._tokens = tokens
@@ -104,30 +104,30 @@ class Users:
             for name, user in users.items()
         }
         self.decoy_iterations = max((p.iterations for p in passwords.values()), default=ITERATIONS)
-        """Rounds of hashing that a user there is not costs: no fewer than one there is."""
+        """Rounds of hashing for a user that does not exist: the most that any user has."""
         self._decoy = decoy("nobody", self.decoy_key, self.decoy_iterations)
         self.verified = VerifiedPasswords()
-        """Passwords that were right since."""
+        """Passwords that were right since the last reload."""
         return frozenset(name for name in {**before, **facts} if before.get(name) != facts.get(name))
 
     @property
     def are_configured(self) -> bool:
-        """Whether there is any user, or whoever could name one. Without, everyone may do everything."""
+        """Whether there is any user or identity provider. Without them, everyone may do everything."""
         return bool(self._users or self.providers)
 
     # --- who it is ----------------------------------------------------------------------------------------------
 
     async def has_password(self, name: str, password: str, address: str = "") -> bool:
         """
-        Whether this is the user's password. It is hashed on a thread, and a right one only the first time.
+        Whether this is the user's password. It is hashed on a thread; a right one only the first time.
 
         Args:
-            address: The IP address it came from.
+            address: The IP address that the password came from.
 
         Raises:
-            TooManyChecks: Whoever asks may try again later.
+            TooManyChecks: Too many checks wait; the peer may try again later.
         """
-        # The one of before: after a reload meanwhile, the password may be another.
+        # Both from before the check: a reload meanwhile may change the password.
         stored, verified = self.passwords.get(name), self.verified
         if verified.has(name, password):
             return True
@@ -143,7 +143,7 @@ class Users:
         return self._by_certificate.get(common_name) if common_name else None
 
     def name_of_token(self, token: str) -> str | None:
-        """The user whose bearer token it is; None for nobody's."""
+        """The user whose bearer token it is; None where it is no user's."""
         asked = token_hash(token)
         found = None
         for name, stored in self._tokens.items():
@@ -153,10 +153,10 @@ class Users:
 
     async def of_token(self, token: str) -> TokenUser:
         """
-        Who a token of an identity provider says somebody is, by the providers as they are when this returns.
+        The user that a token of an identity provider names, by the providers as they are when this returns.
 
         Raises:
-            Refused: UNAUTHORIZED, it is not good; INTERNAL, the provider's keys cannot be had now.
+            Refused: UNAUTHORIZED, it is not valid; INTERNAL, the provider's keys cannot be read now.
         """
         generation, found = -1, None
         while found is None or generation != self.generation:
@@ -166,30 +166,30 @@ class Users:
 
     @property
     def names(self) -> list[str]:
-        """Those that are configured."""
+        """The names of the users that are configured."""
         return list(self._users)
 
     def knows(self, who: Who) -> bool:
-        """Whether there is such a user, or who has given the token; anybody is one where none is configured."""
+        """Whether the user, or the token's provider, is configured; true of everyone where nothing is configured."""
         if not self.are_configured:
             return True
         return who.provider in self.providers if isinstance(who, TokenUser) else who in self._users
 
     def facts_of(self, who: Who) -> object:
-        """What is said of somebody here, or by his token: who compares it sees changes."""
+        """The settings of a user, or what the user's token says: compared to find changes."""
         if not isinstance(who, TokenUser):
             return self.facts.get(who)
         return (self.knows(who), who.said or self.facts.get(who.name))
 
     def has_changed(self, who: Who, changed_users: Collection[str]) -> bool:
-        """Whether other things are said of somebody since a reload that has returned these names."""
+        """Whether a reload that has returned these names has changed what a user may do."""
         is_named = not isinstance(who, TokenUser) or who.said is None
         return not self.knows(who) or (is_named and name_of(who) in changed_users)
 
     # --- what they may do -----------------------------------------------------------------------------------------
 
     def _said_of(self, who: Who) -> User | None:
-        """What somebody may do, as it is configured or as his token says; None where that is nothing."""
+        """What a user may do, as configured or as the token says; None where that is nothing."""
         if isinstance(who, TokenUser) and (who.said is not None or not self.knows(who)):
             return who.said if self.knows(who) else None
         return self._users.get(name_of(who))
@@ -201,7 +201,7 @@ class Users:
 
     def check_entry(self, who: Who, vpn: str) -> None:
         """
-        The same, as a client is told.
+        Check that a user may use a Message VPN.
 
         Raises:
             Refused: UNAUTHORIZED, the user may not enter the Message VPN.
@@ -211,12 +211,12 @@ class Users:
             raise Refused(ErrorCode.UNAUTHORIZED, text)
 
     def has_global_access(self, who: Who, access: GlobalAccess) -> bool:
-        """Whether a user may do so much to the gateway as a whole."""
+        """Whether a user has at least this access to the gateway as a whole."""
         levels = get_args(GlobalAccess)
         return self.knows(who) and levels.index(self.global_access(who)) >= levels.index(access)
 
     def global_access(self, who: Who) -> GlobalAccess:
-        """What a user may do to the gateway as a whole."""
+        """The access of a user to the gateway as a whole."""
         if not self.are_configured:
             return "read-write"
         said = self._said_of(who)
@@ -231,34 +231,34 @@ class Users:
         return self._permissions.get(name_of(who), NOTHING)
 
     def permissions_in(self, who: Who, vpn: str) -> Permissions:
-        """The same, in a Message VPN; nothing, where the user may not enter it."""
+        """The rules of a user in a Message VPN; they permit nothing where the user may not enter it."""
         return self.permissions(who) if self.may_enter(who, vpn) else NOTHING
 
 
 def _secrets(users: Mapping[str, User], kind: SecretKind) -> dict[str, str]:
-    """Of those users that have one."""
+    """The secrets of a kind, by the users that have one."""
     found = {name: secret_of(user, kind) for name, user in users.items()}
     return {name: secret for name, secret in found.items() if secret}
 
 
 THREADS: Final = 2
-"""Enough that one address never has them all. More would take the processor from those who have signed in."""
+"""Enough that one address never has them all. More would take the processor from clients that have signed in."""
 
 WAITING_PER_ADDRESS: Final = 200
 """Checks of one address that may wait: six seconds' worth, with passwords hashed as we hash them."""
 
 WAITING: Final = 4_096
-"""Checks that may wait over all addresses: a gateway's clients that come back at once."""
+"""Checks of all addresses that may wait: the clients of a gateway may reconnect all together."""
 
 
 REMEMBERED: Final = 1_000
-"""Passwords that were right and need not be hashed again; beyond, it starts over."""
+"""How many right passwords are remembered; one more, and all are forgotten."""
 
 
 class VerifiedPasswords:
     """
-    Passwords that were right, as digests with a key that is nowhere else. Whoever reads the users anew puts a new one
-    in place of this: what they were is forgotten.
+    Passwords that were right, as digests with a key that is kept nowhere else. ``Users.reload`` replaces this object,
+    and so forgets them.
     """
 
     def __init__(self) -> None:
@@ -273,7 +273,7 @@ class VerifiedPasswords:
         return self._digest(name, password) in self._digests
 
     def add(self, name: str, password: str) -> None:
-        """It is the user's password."""
+        """Remember the user's password."""
         if len(self._digests) >= REMEMBERED:
             self._digests.clear()
         self._digests.add(self._digest(name, password))
@@ -283,15 +283,15 @@ class VerifiedPasswords:
 
 
 class TooManyChecks(Exception):
-    """So many passwords are to be checked that this one is not: its peer may try again later."""
+    """Too many checks wait, and this password is not checked: the peer may try again later."""
 
 
 _Check: TypeAlias = tuple[Callable[[], bool], asyncio.Future[bool]]
-"""One password to be checked: the work, and what is told when it is done."""
+"""One password to be checked: the work, and the future of its result."""
 
 
 class PasswordChecks:
-    """The checks under way and those that wait. Made and used in one event loop; its threads begin with the first."""
+    """The checks under way and those that wait. Used in one event loop; its threads start with the first check."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="passwords")
@@ -299,14 +299,14 @@ class PasswordChecks:
         """By address, in the order of their turns."""
         self._count = 0
         self._under_way: set[str] = set()
-        """Addresses a check of which is worked on."""
+        """Addresses that a thread works for."""
 
     async def check(self, address: str, work: Callable[[], bool]) -> bool:
         """
         Have a password checked.
 
         Args:
-            address: Whose turn it is: the IP address that the password came from.
+            address: The IP address that the password came from; addresses take turns.
             work: Run on a thread.
 
         Returns:
@@ -336,7 +336,7 @@ class PasswordChecks:
             work, done = waiting.popleft()
             self._count -= 1
             if waiting:
-                self._waiting[address] = waiting  # behind the others
+                self._waiting[address] = waiting  # after the other addresses
             if done.cancelled():
                 continue  # its peer has left
             self._under_way.add(address)
@@ -355,5 +355,5 @@ class PasswordChecks:
             done.set_result(ended.result())
 
     def close(self) -> None:
-        """No more are checked; one that is worked on is not waited for."""
+        """Check no more passwords; a check under way is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,6 @@
 """
-Admission: how many connections there may be at once, of all peers, of one address and of one user, and how many that
-have not opened yet.
+Admission: how many connections may be open together, of all peers, of one address and of one user, and how many of an
+address that have not opened yet.
 
 A connection counts from its accept on, before TLS or anything else costs something, until it is gone.
 """
@@ -22,11 +22,11 @@ LIMITS: Final = (
     "max_handshakes_per_address",
     "memory_mb",
 )
-"""By which a connection is refused: each is counted from 0 on, so that whoever watches sees the first one."""
+"""The limits that refuse a connection. Each count is shown from 0 on, so that monitoring sees the first refusal."""
 
 
 class NoRoom(Exception):
-    """A limit on connections is reached, by its name; of a number that it is reached at."""
+    """A limit on connections is reached: the name of the limit, and its value (0 for a limit in bytes)."""
 
     def __init__(self, limit: str, most: int = 0) -> None:
         super().__init__(limit)
@@ -35,16 +35,16 @@ class NoRoom(Exception):
 
 
 Place = tuple[str, str]
-"""A limit, and whose connections count towards it: everybody's, those of an address, or of a user."""
+"""The name of a limit, and the address or user whose connections count towards it; empty for all connections."""
 
 
 class Admission:
     """
-    The connections there are, by where they come from and whose they are.
+    The number of connections, by address and by user.
 
     Args:
-        limits: Those in effect now.
-        ledger: Past its bound there is no room for newcomers.
+        limits: Returns the limits in effect now.
+        ledger: While it is full, no connection is admitted.
     """
 
     def __init__(self, limits: Callable[[], Limits], ledger: Ledger) -> None:
@@ -56,13 +56,13 @@ class Admission:
 
     def admit(self, address: str) -> Admitted:
         """
-        A peer has connected.
+        Admit a peer that has connected.
 
         Args:
             address: Its IP address; empty where there is none.
 
         Raises:
-            NoRoom: It is one too many.
+            NoRoom: A limit is reached.
         """
         admitted = Admitted(self, address)
         try:
@@ -79,10 +79,10 @@ class Admission:
 
     def admit_user(self, address: str, user: str) -> Admitted:
         """
-        A client that is no AMQP connection, and whose user has signed in already, counts as one.
+        Admit an HTTP client, whose user has signed in already, as a connection.
 
         Raises:
-            Refused: RESOURCE_LIMIT, it is one too many.
+            Refused: RESOURCE_LIMIT, it would be one too many.
         """
         try:
             admitted = self.admit(address)
@@ -103,7 +103,7 @@ class Admission:
         One connection more counts towards a limit.
 
         Raises:
-            NoRoom: It is one too many.
+            NoRoom: A limit is reached.
         """
         limit, _ = place
         most = getattr(self._limits(), limit)
@@ -113,7 +113,7 @@ class Admission:
         self._taken[place] += 1
 
     def give_back(self, place: Place) -> None:
-        """One less does."""
+        """One connection less counts towards a limit."""
         self._taken[place] -= 1
         if not self._taken[place]:
             del self._taken[place]
@@ -131,27 +131,27 @@ class Admitted:
 
     def take(self, place: Place) -> None:
         """
-        It counts towards one more limit.
+        The connection counts towards one more limit.
 
         Raises:
-            NoRoom: It is one too many.
+            NoRoom: A limit is reached.
         """
         if self._admission is not None:
             self._admission.take(place)
             self._places.add(place)
 
     def opened(self) -> None:
-        """Its handshake is over."""
+        """The connection's handshake is over."""
         if self._admission is not None and self.handshake in self._places:
             self._places.remove(self.handshake)
             self._admission.give_back(self.handshake)
 
     def sign_in(self, user: str) -> None:
         """
-        It is this user's, who has shown that. Twice does no harm.
+        The connection is this user's, who has signed in. A second call does nothing.
 
         Raises:
-            Refused: RESOURCE_LIMIT, the user has as many connections as one may have.
+            Refused: RESOURCE_LIMIT, the user has as many connections as a user may have.
         """
         place = ("max_connections_per_user", user)
         if place in self._places:
@@ -165,7 +165,7 @@ class Admitted:
             ) from None
 
     def leave(self) -> None:
-        """It is gone."""
+        """The connection is gone: give its places back."""
         admission, self._admission = self._admission, None
         if admission is not None:
             for place in self._places:

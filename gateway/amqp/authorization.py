@@ -1,9 +1,9 @@
 """
-What the user of a connection may do over AMQP: attaches and relayed messages compared with the user's rules.
+What the user of a connection may do over AMQP: attaches and relayed messages are checked against the user's rules.
 
-Invariant: nothing is made and nothing is found out for a peer before it is permitted, so that a refusal tells no more
-than that it is one. Temporary nodes need no rule: who made one may consume from it (that connection, and any of its
-user's once the link that made it is gone), and whoever was given its name, which cannot be guessed, may send to it.
+Invariant: nothing is made or looked up for a peer before it is permitted, so that a refusal reveals nothing. Temporary
+nodes need no rule: the connection that made one may consume from it (once the link that made it is gone, any connection
+of that user), and every client that was given its name, which cannot be guessed, may send to it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class TokenCheck(Protocol):
 
     def require(self, address: Address, *, publishes: bool) -> None:
         """
-        Receiving from an address, or sending to it.
+        Check that a token permits receiving from an address, or sending to it.
 
         Args:
-            address: As it was read: how a peer spells it must not decide what it is.
+            address: The parsed address: how a peer spells it must not matter.
 
         Raises:
             Refused: UNAUTHORIZED, there is no token for it.
@@ -37,7 +37,7 @@ class TokenCheck(Protocol):
 
     def require_all(self) -> None:
         """
-        What is of no one entity: dynamic nodes, the anonymous relay, transactions.
+        Check that a token covers all entities, as dynamic nodes, the anonymous relay and transactions need.
 
         Raises:
             Refused: UNAUTHORIZED, there is no token for everything.
@@ -49,9 +49,10 @@ class Authorization:
     What one connection may do.
 
     Args:
-        permissions: Those of its user.
+        permissions: The permissions of its user.
         owner: The connection, as the owner of temporary and exclusive nodes of the Message VPN it opened.
-        tokens: What its tokens permit, where tokens say who it is; both they and the user's rules have to.
+        tokens: What its tokens permit; None where its user is known by other means. Both tokens and rules have to
+            permit.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Authorization:
 
     def require_target(self, address: Address) -> None:
         """
-        Publishing to an address.
+        Check that the client may publish to an address.
 
         Raises:
             Denied: No rule permits it.
@@ -87,17 +88,17 @@ class Authorization:
         is_everybodys: bool = False,
     ) -> None:
         """
-        Consuming from an address, browsing it, or replaying it first.
+        Check that the client may consume from an address, browse it, or replay it first.
 
         Args:
-            start: What the peer asked for; to be live is no replay.
-            browses: The peer wants copies.
+            start: The start that the peer asked for; ``live`` is no replay.
+            browses: Whether the peer asks for copies.
             durable_name: The name that a subscription to a topic is to be kept under; None if it is not to be kept.
-            is_everybodys: It is asked for as one that everybody shares.
+            is_everybodys: Whether the peer asks for a subscription that all users share.
 
         Raises:
             Denied: No rule permits it.
-            Refused: RESOURCE_LOCKED, another connection has it to itself.
+            Refused: RESOURCE_LOCKED, the queue is exclusive to another connection.
         """
         kind, name = address.kind, address.name
         if kind is AddressKind.LOG:
@@ -107,7 +108,7 @@ class Authorization:
         elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owner.owns(name):
             is_private = name in self._owner.registry.private
             if self._is_temporary(name) and (is_private or not self._permissions.is_open):
-                # Whoever was told its name may reply, and no rule has him take what others reply (JMS 2.0, 6.2.2).
+                # A client that was told its name may reply to it; no rule lets it take the replies (JMS 2.0, 6.2.2).
                 raise Denied(f"{kind.value}://{name} is another client's", "its owner")
             is_browser = browses and kind is AddressKind.QUEUE
             self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
@@ -120,14 +121,14 @@ class Authorization:
 
     def require_log_of(self, queue: str, *, makes: bool) -> None:
         """
-        Reading what was sent to a queue from the log, by an address of the queue.
+        Check that the client may read a queue's messages from the log, by an address of the queue.
 
         Args:
-            makes: The queue is not there, and is made by it.
+            makes: Whether the attach makes the queue.
 
         Raises:
             Denied: No rule permits it.
-            Refused: RESOURCE_LOCKED, another connection has the queue to itself.
+            Refused: RESOURCE_LOCKED, the queue is exclusive to another connection.
         """
         if makes:
             self._require(Action.CONSUME, AddressKind.QUEUE, queue)
@@ -136,27 +137,27 @@ class Authorization:
 
     def require_any(self, actions: Sequence[Action], kind: AddressKind, name: str) -> None:
         """
-        What is asked of a request node: any one of these actions on a queue or topic has to be permitted.
+        Check that any of these actions on a queue or topic is permitted, for a request to a request node.
 
         Raises:
-            Denied: None is.
+            Denied: No rule permits any of them.
         """
         if not any(self._permissions.decide(action, kind, name).is_allowed for action in actions):
             self._require(actions[-1], kind, name)
 
     def require_unlocked(self, queue: str) -> None:
         """
-        What only the connection may do that has an exclusive queue, where this queue is one.
+        Check that a queue is not exclusive to another connection.
 
         Raises:
-            Refused: RESOURCE_LOCKED, it is another connection's.
+            Refused: RESOURCE_LOCKED, it is.
         """
         exclusive = self._owner.registry.exclusive.get(queue)
         if exclusive is not None and exclusive.owner is not self._owner and exclusive.is_there:
             raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(queue))
 
     def _require_replay(self, address: Address) -> None:
-        """Rewinding an endpoint; the reader of a view of the log brings its own start and rewinds nothing."""
+        """Check that the client may rewind an endpoint. A view of the log is read from any start, and not rewound."""
         found = self._endpoints.by_name.get(address.name) if address.kind is AddressKind.QUEUE else None
         if found is not None and found.kind.is_view:
             return
@@ -169,11 +170,11 @@ class Authorization:
 
     @property
     def owner_name(self) -> str:
-        """Whose the subscriptions are that the client makes: nobody's where no users are configured."""
+        """The owner of the subscriptions that the client makes; empty where no users are configured."""
         return "" if self._permissions.is_open else self._user
 
     def _require_takeover(self, name: str, pattern: str, *, is_everybodys: bool) -> None:
-        """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
+        """Check an attach to a durable topic endpoint: it gets the backlog, or drops it by another subscription."""
         found = self._endpoints.by_name.get(name)
         if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT:
             return
@@ -190,10 +191,10 @@ class Authorization:
 
     def require_owner(self, subscription: Endpoint) -> None:
         """
-        Taking what lies on the endpoint of a subscription.
+        Check that the client may consume the backlog of a subscription.
 
         Raises:
-            Denied: It is another user's.
+            Denied: The subscription is another user's.
         """
         owner = subscription.settings.owner
         if owner and owner != self._user and not self._permissions.is_open:
@@ -201,7 +202,8 @@ class Authorization:
 
     def require_deletion(self, subscription: Endpoint) -> None:
         """
-        Giving a subscription up, or another one in its place: its owner may; where it has none, who may administer it.
+        Check that the client may delete or change a subscription: its owner may; if it has no owner, a user who may
+        administer its topics.
 
         Raises:
             Denied: The user may not.

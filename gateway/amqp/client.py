@@ -3,8 +3,8 @@ The client of an open connection: its Message VPN, its permissions, its transact
 that all clients of one Message VPN share.
 
 A client may ask that its container has no second connection (AMQP Enforcing Connection Uniqueness 1.0), in one Message
-VPN, over all listeners. A container-id is whatever a client says, so it counts among the connections of one user only:
-nobody closes, or keeps out, another user's.
+VPN, over all listeners. A container-id is whatever a client says, so only the connections of one user are compared: no
+client closes, or keeps out, another user's connection.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Client:
     The client of one open connection.
 
     Args:
-        connection: What carries its links.
+        connection: Carries the client's links.
         vpn: The Message VPN it opened.
-        shared: What that Message VPN's clients have in common.
+        shared: The state that all clients of that Message VPN share.
         spoken: What its listener speaks beyond AMQP 1.0.
-        batches: Which deliveries bring several messages, where a dialect has such.
-        shows_tokens: Only tokens say who it is.
-        link_stealing: Within what a name that is attached again takes the older link's place.
+        batches: Tells which deliveries carry several messages; None where no dialect has batches.
+        shows_tokens: Whether only tokens that the client puts at a node say who it is.
+        link_stealing: The scope within which a link displaces an older link of the same name.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Client:
         self._connection: Connection | None = connection
         self._shared = shared
         self._is_named = self.is_by_token = self.identity.token_user is not None
-        """A token has said whose it is, and no other token may say otherwise."""
+        """A token has named the connection's user; a later token may not name another."""
         self._expiry: asyncio.TimerHandle | None = None
-        """When the token has to be looked at again that it has signed in with."""
+        """Closes the connection once its token has expired."""
         self.is_alone = False
-        """Its container wants to have no other connection, and that is kept."""
+        """Its container asked to have no other connection, and the gateway enforces that."""
         self.transactions = LocalTransactions(
             vpn.publishing,
             self.identity.origin,
@@ -90,11 +90,11 @@ class Client:
             connection.output.schedule_flush,
         )
         self.owner = NodeOwner(self.identity, shared.nodes, vpn.endpoints)
-        """What it owns, and what goes with it."""
+        """The temporary and exclusive nodes of this connection."""
         self.spoken = spoken
         self.batches = batches
         self.token_check: TokenCheck | None = spoken.token_check() if shows_tokens else None
-        """What its tokens permit, where tokens say who it is."""
+        """What its tokens permit; None where its user is known by other means."""
         self._authorize()
         if self.identity.token_user is not None:
             self._hold_with(self.identity.token_user)
@@ -109,21 +109,21 @@ class Client:
 
     @property
     def user(self) -> str:
-        """Whose permissions it has."""
+        """The name of the user whose permissions it has."""
         return self.identity.user
 
     @property
     def is_connected(self) -> bool:
-        """Its connection can still carry something."""
+        """Whether its connection is still open."""
         return self._connection is not None and self._connection.is_open
 
     def become(self, who: Who) -> None:
         """
-        A token has said who the client is.
+        Take the user that a token names as the client's user.
 
         Raises:
-            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection; or the
-                same user's, with other rights.
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN, the connection is another user's, or the
+                token gives the same user other rights.
         """
         user, token_user = name_of(who), who if isinstance(who, TokenUser) else None
         if not self._is_named:
@@ -139,7 +139,7 @@ class Client:
             )
         before = self.identity.token_user
         if (before and before.said) != (token_user and token_user.said):
-            # What it had been permitted is spread over its links, as after a reload.
+            # Its old permissions are spread over its links, as after a reload.
             raise Refused(
                 ErrorCode.UNAUTHORIZED,
                 "the token gives other rights than the one before it: connect anew, as links keep theirs",
@@ -147,10 +147,10 @@ class Client:
 
     def renew(self, user: TokenUser) -> None:
         """
-        It has shown a newer token than the one that it has signed in with.
+        Take a newer token in place of the one that the client signed in with.
 
         Raises:
-            Refused: PRECONDITION_FAILED, it has signed in otherwise; else as ``become``.
+            Refused: PRECONDITION_FAILED, the client did not sign in with a token; else as ``become``.
         """
         before = self.identity.token_user
         if before is None or not self.is_by_token:
@@ -159,7 +159,7 @@ class Client:
                 "this connection was not signed in by a token, and so none of it expires",
             )
         self.become(user)
-        if user.expires_s > before.expires_s:  # else the one before holds longer
+        if user.expires_s > before.expires_s:  # else the older token is valid for longer
             self.identity.token_user = user
             self._hold_with(user)
 
@@ -168,10 +168,10 @@ class Client:
         self.expire_at(user.held_until_s, text)
 
     def expire_at(self, expires_s: float, text: str) -> None:
-        """Close the connection at a time, in s since the epoch, and say why; unless another time is said before."""
+        """Close the connection at a time, in s since the epoch, and say why. A later call replaces the time."""
         if self._expiry is not None:
             self._expiry.cancel()
-        # No longer than a day: the machine's clock may be set.
+        # Looked at again after a day at most: somebody may set the machine's clock.
         wait_s = min(max(expires_s - SystemClock.now_ms() / 1_000, 0.0), 86_400)
         self._expiry = asyncio.get_running_loop().call_later(wait_s, self._expire, expires_s, text)
 
@@ -183,11 +183,11 @@ class Client:
 
     def stand_alone(self, policy: EnforcementPolicy | None) -> None:
         """
-        Its connection is about to be opened; its container may want it to be the only one, or have one that is. That is
-        not kept for who has no container-id, and for whom only tokens say who it is: these come later.
+        Enforce the policies of the container's connections, before this connection is opened. A client without a
+        container-id is exempt, and so is a client that only tokens identify: its tokens come later.
 
         Raises:
-            Refused: INVALID_FIELD, there is another, which is kept.
+            Refused: INVALID_FIELD, the container has another connection, which is kept.
         """
         container = self.identity.peer_container
         if container and self.token_check is None:
@@ -195,13 +195,13 @@ class Client:
             self.is_alone = policy is not None
 
     def displace(self, refused: Refused) -> None:
-        """Another connection of its container takes its place: close it, and let go of what is its alone."""
+        """Another connection of the container displaces this one: close it, and delete its exclusive queues."""
         self.refuse(refused)
         for queue in list(self.owner.exclusive.values()):
             queue.release()
 
     def _key_of(self, name: str, *, publishes: bool) -> LinkKey | None:
-        """What a link is known by beyond its session; None where its name means nothing there."""
+        """The key of a link in the scope of link stealing; None where that is the session, which needs no key."""
         match self._link_stealing:
             case "session":
                 return None
@@ -212,14 +212,14 @@ class Client:
                 return (self.user, self.identity.origin, publishes, name)
 
     def steal(self, name: str, *, publishes: bool) -> None:
-        """A link's name is attached: an older link of that name ends, within what the listener has it mean (2.6.1)."""
+        """A link attaches: end an older link of the same name in the listener's scope of link stealing (2.6.1)."""
         key = self._key_of(name, publishes=publishes)
         older = None if key is None else self._shared.links.pop(key, None)
         if older is not None:
             older.steal()
 
     def attached(self, link: AttachedLink, name: str, *, publishes: bool) -> None:
-        """A link was attached by this name."""
+        """Remember an attached link, so that a later one of the same name can displace it."""
         key = self._key_of(name, publishes=publishes)
         if key is not None:
             self._shared.links[key] = link
@@ -231,24 +231,24 @@ class Client:
 
     def require_active(self) -> None:
         """
-        Something is asked for that the active gateway alone does.
+        Check that this gateway may carry out what only the active gateway does.
 
         Raises:
-            Refused: REDIRECT, this is not the one.
+            Refused: REDIRECT, another gateway is active.
         """
         if self.vpn.elsewhere is not None:
             raise self.vpn.elsewhere()
 
     def redirect(self, refused: Refused) -> None:
-        """Another gateway does what it asks for: its connection ends, so that it goes there with all of its links."""
+        """Close the connection, so that the client goes to the gateway that does what it asks, with all its links."""
         if self._connection is not None:
             self._shared.sent_away.note(self.identity.peer, self.identity.peer_container)
             self._connection.closing.redirect(refused)
 
     def kind_of_queue(self, address: Address) -> EndpointKind | None:
         """
-        What an attach says that its queue is; None where it says nothing. One that it makes may be a stream without a
-        word, as the listener's dialect has it.
+        The kind of endpoint that an attach asks for; None where it does not say. In some dialects a queue that an
+        attach makes is a stream unless the attach says otherwise.
         """
         kind = address.options.get("kind")
         if kind is not None:
@@ -258,26 +258,25 @@ class Client:
 
     def queue_at(self, address: Address) -> Endpoint:
         """
-        The queue or stream at an address, made where that is allowed; await that it is committed.
+        The queue or stream at an address, made where that is allowed; the caller awaits the commit.
 
         Raises:
-            Refused: NOT_FOUND, it is not there and may not be made; PRECONDITION_FAILED, it is another than the address
-                says.
+            Refused: NOT_FOUND, it is not there and may not be made; PRECONDITION_FAILED, the address says otherwise.
         """
         return self.vpn.endpoints.queue_at(address, self.kind_of_queue(address))
 
     def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """
-        Its connection is gone, and nodes with it.
+        The connection is gone: delete the nodes that end with it.
 
         Args:
-            guarded: Calls what it is given, whatever that raises: no node's mistake is to cost another its end.
+            guarded: Calls a function and catches what it raises, so that a failure at one node does not stop the rest.
         """
         for queue in list(self.owner.exclusive.values()):
             guarded(queue.release)
 
     def left(self) -> None:
-        """Its connection is gone, is not held any more, and forgotten with it whose messages are whose."""
+        """The connection is gone: drop the reference to it, and forget which messages came from it."""
         self._connection = None
         if self._expiry is not None:
             self._expiry.cancel()
@@ -286,15 +285,15 @@ class Client:
 
 
 LinkKey: TypeAlias = "tuple[int | str, str, bool, str]"
-"""A connection, or a user and its container-id; whether the peer sends on the link; the link's name."""
+"""A connection, or a user and a container-id; whether the peer sends on the link; the link's name."""
 
 
 class VpnState:
     """
-    What the clients of one Message VPN have in common; kept while the gateway runs, and no longer.
+    The state that all clients of one Message VPN share, in memory only.
 
     Args:
-        users: All of the gateway's.
+        users: The directory of users.
         is_stopping: Whether the gateway is being stopped.
     """
 
@@ -302,15 +301,15 @@ class VpnState:
         self.users = users
         self.is_stopping = is_stopping
         self.nodes = NodeRegistry()
-        """Temporary and exclusive nodes, and whose they are."""
+        """Temporary and exclusive nodes, and their owners."""
         self.links: WeakValueDictionary[LinkKey, AttachedLink] = WeakValueDictionary()
-        """Attached links by what they are known by beyond their sessions, where that counts."""
+        """Attached links that a link of another session can displace."""
         self.sole_connections = SoleConnections()
-        """Connections whose containers want one alone."""
+        """Open connections, for containers that ask to have only one."""
         self.sent_away = SentAway()
-        """Clients that came for what another gateway does."""
+        """Clients that were sent to the gateway that is active."""
         self.relay_topics: dict[str, dict[Destination, str]] = {}
-        """By user: the topics that messages' ``to`` were found to mean, and that this user may publish to."""
+        """By user: the topic of each ``to`` that messages had, where this user may publish to that topic."""
 
 
 @dataclass(slots=True)
@@ -321,7 +320,7 @@ class _Container:
     silent: dict[Client, None] = field(default_factory=dict)
 
     def in_force(self, policy: EnforcementPolicy | None) -> Iterable[tuple[Client, EnforcementPolicy]]:
-        """Who is connected, and what becomes of it, or of one with this policy, by the older one's where it has one."""
+        """The open connections that conflict, each with the policy that decides: its own, else the new connection's."""
         for other, its_own in self.asking.items():
             if other.is_connected:
                 yield other, its_own
@@ -339,13 +338,13 @@ class SoleConnections:
 
     def join(self, client: Client, user: str, container: str, policy: EnforcementPolicy | None) -> None:
         """
-        A connection is about to be opened. An older one's policy is the one in force, where it has one.
+        Enter a connection that is about to be opened. If an older connection has a policy, that one applies.
 
         Args:
-            policy: What it asks of others; None where it asks for nothing.
+            policy: What is to happen if the container has two connections; None where the client does not ask.
 
         Raises:
-            Refused: INVALID_FIELD, its container has another connection, and by the policy keeps that.
+            Refused: INVALID_FIELD, the container has another connection, and the policy keeps that one.
         """
         there = self._of.get((user, container)) or _Container()
         if any(in_force is EnforcementPolicy.REFUSE_CONNECTION for _, in_force in there.in_force(policy)):
@@ -369,7 +368,7 @@ class SoleConnections:
             there.asking[client] = policy
 
     def leave(self, client: Client, user: str, container: str) -> None:
-        """It is gone; nothing happens where it had not joined."""
+        """Remove a connection; does nothing where it had not joined."""
         there = self._of.get((user, container))
         if there is None:
             return

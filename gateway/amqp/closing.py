@@ -1,21 +1,21 @@
 """
-How the gateway ends a connection: with an error that its client is told, or without a word, and within seconds in any
-case. The engine writes what it still has to, the peer has a moment to answer our close, and the socket is cut if it
-does not.
+How the gateway ends a connection: with an error for its client, or without one, and always within seconds. The engine
+writes its remaining output, the peer has a moment to answer our close, and the socket is cut if it does not.
 
-How a client is sent to another gateway depends on what the client makes of it (AMQP 1.0 section 2.8.18):
+How a client is sent to another gateway depends on how the client handles a redirect (AMQP 1.0 section 2.8.18):
 
 ===============================  ==============================================================================
 a client that                    gets
 ===============================  ==============================================================================
-follows redirects                ``amqp:connection:redirect``, with where to
-says anything about itself       ``amqp:connection:forced``, with the same entries in the error's info map
-says nothing about itself        the end of its connection, before our open frame if may be; the gateway's log says why
+follows redirects                ``amqp:connection:redirect``, with the other gateway's address
+opens with other properties      ``amqp:connection:forced``, with the same entries in the error's info map
+opens without properties         a closed socket, if possible before our open frame; the gateway's log says why
 ===============================  ==============================================================================
 
-The last are Proton's: an open frame has them begin anew with the first of their addresses, which may be ours, whatever
-follows it; and a close frame has Proton for Python wait for its heartbeat, if it has one. Without either, they go on
-with the next address at once, as all do that have several. For whoever has one only, an error would be kinder.
+Clients without properties are Proton's. After our open frame, whatever follows it, they begin again with the first of
+their addresses, which may be ours. After a close frame, Proton for Python waits for its heartbeat, if it has one.
+Without either frame they try their next address immediately. Only a client with a single address would do better with
+an error.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Closing:
     The end of one connection.
 
     Args:
-        _container_id: Ours.
-        _deadline: What the connection waits for.
-        _drop_links: Has what its links hold be given up; they get no detach.
+        _container_id: Our container-id.
+        _deadline: The timer of the connection.
+        _drop_links: Gives up all that the links hold; they get no detach.
     """
 
     _container_id: str
@@ -55,7 +55,7 @@ class Closing:
     _deadline: Deadline
     _drop_links: Callable[[], None] | None
     has_begun: bool = False
-    """We have said our last, or are about to: nothing more begins on the connection."""
+    """Whether the gateway is closing the connection: nothing more begins on it."""
     _socket: asyncio.Transport | None = None
     _engine: Connection | None = None
     _input: Input | None = None
@@ -66,15 +66,15 @@ class Closing:
         self._socket = socket
 
     def begin(self, engine: Connection, input: Input) -> None:
-        """The engine is there."""
+        """The connection has an engine."""
         self._engine, self._input = engine, input
 
     def opened(self, properties: Mapping[Any, Any] | None) -> None:
-        """The peer has opened the connection, and says this of itself: read once, as a text in it may be none."""
+        """The peer has opened the connection with these properties: read once, as a text in them may not be UTF-8."""
         self._peer_properties = properties
 
     def lost(self) -> None:
-        """The connection is gone: nothing of it is held."""
+        """The connection is gone: drop the references to its parts."""
         self._socket = self._engine = self._input = self._drop_links = None
 
     def refuse(self, refused: Refused) -> None:
@@ -91,7 +91,7 @@ class Closing:
         if self._drop_links is not None:
             self._drop_links()
         if engine.state & Connection.LOCAL_UNINIT:
-            # The engine writes no close before the peer's open, which it was not given.
+            # The engine writes no close before it has the peer's open frame, which has not come.
             engine.container = self._container_id
             engine.open()
             error = CloseError(refused.code.condition, refused.text)
@@ -102,15 +102,15 @@ class Closing:
 
     def stop(self, refused: Refused) -> None:
         """
-        The gateway stops. Its links end with the connection and get no detach of their own: clients that reconnect by
-        themselves (rhea, Qpid JMS, proton's Container) take a detached link for one that is over, and would come back
+        The gateway stops. The links end with the connection and get no detach of their own: clients that reconnect by
+        themselves (rhea, Qpid JMS, proton's Container) take a detached link for one that has ended, and would come back
         without it. ``amqp:connection:forced`` is a connection's error (AMQP 1.0 section 2.8.16).
         """
         self.refuse(refused)
         self._output.flush()
 
     def redirect(self, refused: Refused) -> None:
-        """Another gateway does what is asked for: the same as where that is so of all, though it is open already."""
+        """Send the client of an open connection to the gateway that does what it asks, as is done before the open."""
         engine = self._engine
         if engine is not None and not self.has_begun and is_better_untold(refused, self._peer_properties):
             if self._drop_links is not None:
@@ -120,7 +120,7 @@ class Closing:
             self.refuse(refused)
 
     def leave_untold(self, refused: Refused) -> None:
-        """End the connection without a word: its client does better with its next address than with a reason."""
+        """Close the socket without an error: the client goes on to its next address, where an error would delay it."""
         self._log.refused(refused)
         self._output.flush()
         self._begin()
@@ -128,7 +128,7 @@ class Closing:
             self._socket.close()
 
     def end(self) -> None:
-        """Nothing more begins here: the engine writes what it still has to, and the peer has a moment to answer it."""
+        """Begin nothing more: the engine writes its remaining output, and the peer has a moment to answer our close."""
         self._output.schedule_flush()
         if self.has_begun:
             return
@@ -150,7 +150,7 @@ class Closing:
         if engine.state & engine.REMOTE_CLOSED:
             socket.close()
         elif socket.can_write_eof():
-            # Were it closed while the peer still sends, the kernel would reset it, and our last frame be lost.
+            # If it were closed while the peer still sends, the kernel would reset it, and our last frame would be lost.
             socket.write_eof()
 
     def _cut(self) -> None:
@@ -159,8 +159,8 @@ class Closing:
 
 
 FOLLOWERS: Final = frozenset({"QpidJMS"})
-"""What clients that follow a redirect call themselves, by ``product`` in the properties of their open frames: Qpid JMS
-(``FailoverProvider.handleProviderFailure``). ProtonJ2 tells its application, and goes on with its next address."""
+"""The ``product`` in the open frames of clients that follow a redirect: Qpid JMS
+(``FailoverProvider.handleProviderFailure``). ProtonJ2 does not: it tells its application and tries its next address."""
 
 WHERE: Final = "network-host"
 """The entry of the info map without which there is no redirect."""
@@ -168,16 +168,16 @@ WHERE: Final = "network-host"
 
 def is_better_untold(refused: Refused, properties: Mapping[Any, Any] | None) -> bool:
     """
-    Whether a client is best told nothing, and finds its next address by itself.
+    Whether a redirected client is better off without an error, and finds its next address by itself.
 
     Args:
-        properties: Of its open frame.
+        properties: The properties of its open frame.
     """
     return refused.code is ErrorCode.REDIRECT and not properties
 
 
 def as_followed(refused: Refused, properties: Mapping[Any, Any] | None) -> Refused:
-    """What a client is told in place of a redirect, unless it follows one and there is somewhere to go."""
+    """The error for a client: a redirect becomes ``forced`` unless the client follows it and an address is known."""
     if refused.code is not ErrorCode.REDIRECT:
         return refused
     if WHERE in refused.info and (properties or {}).get("product") in FOLLOWERS:
@@ -186,16 +186,16 @@ def as_followed(refused: Refused, properties: Mapping[Any, Any] | None) -> Refus
 
 
 SENT_AWAY_SECONDS: Final = 30.0
-"""For which a client that was sent away is not let in again."""
+"""How long a client that was sent away is not let in again."""
 
 MOST_SENT_AWAY: Final = 1_000
-"""Clients that are remembered; the first ones are forgotten."""
+"""How many such clients are remembered; the oldest are forgotten first."""
 
 
 class SentAway:
     """
-    Clients that were sent away from a gateway that serves readers alone, once it was seen what they wanted. Those of
-    Proton come back to their first address, as their connection was open: when they do, they are better left unopened.
+    Clients that a gateway which serves only readers has sent away, because of what they asked on an open connection.
+    Proton's clients then come back to their first address: this time their connection is better not opened.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -217,7 +217,7 @@ class SentAway:
             del self._until[next(iter(self._until))]
 
     def has(self, peer: str, container: str) -> bool:
-        """Whether a client was, a moment ago."""
+        """Whether a client was sent away less than ``SENT_AWAY_SECONDS`` ago."""
         return self._until.get(_key(peer, container), 0.0) > self._monotonic()
 
 
@@ -227,8 +227,8 @@ def _key(peer: str, container: str) -> tuple[str, str]:
 
 class Deadline:
     """
-    What a connection waits for next, and no longer than so many seconds: its open, a heartbeat, the answer to our
-    close. There is one at a time: a new one replaces the one before.
+    The one timer of a connection, for what it waits for next: the open, a heartbeat, the answer to our close. Setting
+    it replaces the wait before.
     """
 
     def __init__(self) -> None:
@@ -236,12 +236,12 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float, passed: Callable[[], None]) -> None:
-        """Call ``passed`` then, unless something else is set, or nothing, before."""
+        """Call ``passed`` after so many seconds, unless the timer is set again or cleared before."""
         self.clear()
         self._timer = self._loop.call_later(seconds, passed)
 
     def clear(self) -> None:
-        """There is nothing to wait for."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,9 +1,9 @@
 """
-One client's connection: bytes between its socket and proton's engine, and what happens once in its life.
+One client's connection: the bytes between its socket and proton's engine, and the events of its life.
 
 Order of a connection's life: SASL (ours, before the engine is there), the engine bound, open, sessions, links, close.
-Every event is guarded: a mistake of ours or of the peer's costs this connection and no other. No kind of link is known
-here: the acceptor says which client answers an attach.
+Every event is guarded: an error of ours or of the peer's closes this connection and no other. This module knows no kind
+of link: the acceptor has the client answer an attach.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from gateway.vpn.clients import LinkState
 from gateway.vpn.message_vpn import MessageVpn
 
 TASKS: Final = 16
-"""Attaches of one connection under way at once; more are not begun before one of these is answered."""
+"""Attaches of one connection that may be under way together; the next one waits until one is answered."""
 
 OFFERED: Final = ("ANONYMOUS-RELAY", "DELAYED_DELIVERY", "SHARED-SUBS", "rewind:replay-start")
-"""Capabilities of our open frame, on every listener. JMS clients look here whether a delay is kept: an anonymous one
-has no link by which to ask."""
+"""Capabilities of our open frame, on every listener. JMS clients look here for delayed delivery: an anonymous producer
+has no link by which it could ask."""
 
 NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
-"""Property of our open frame that says: a close with the reason follows. Without, Qpid JMS takes the connection for one
-that was open and got lost."""
+"""Property of our open frame: a close with an error follows. Without it, Qpid JMS takes the connection for one that was
+established and then lost."""
 
 
 class Connection(asyncio.Protocol):
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
     The connection of one client.
 
     Args:
-        acceptor: Of this connection alone.
+        acceptor: Serves this connection alone.
         number: Unique while the gateway runs.
     """
 
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._deadline = Deadline()
         self.closing = Closing(acceptor.container_id, self.output, self.log, self._deadline, self._drop_links)
         self.stop = self.closing.stop
-        """The gateway stops, or has its client go."""
+        """Closes the connection: the gateway stops, or wants the client to leave."""
         walk = self._walk = FrameWalk(
             self.limits.max_frame_bytes, self.limits.max_links_per_session, LOOPS.plain_frames
         )
@@ -96,9 +96,9 @@ class Connection(asyncio.Protocol):
         self._engine: Engine | None = None
         self._frames: FrameHooks | None = None
         self._signed_in: Identity | None = None
-        """Of a peer that has signed in."""
+        """The identity of the peer; None before it has signed in."""
         self._client: OpenClient | None = None
-        """Of an open connection."""
+        """The client of the connection; None before the open, and after the end."""
         self._is_reading = True
         self._is_lost = False
 
@@ -106,16 +106,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def vpn_name(self) -> str | None:
-        """The Message VPN the client opened; None before it did."""
+        """The Message VPN that the client opened; None before the open."""
         return None if self._client is None else self._client.vpn.name
 
     def link_states(self) -> list[LinkState]:
-        """What its attached links are like now, for administrators."""
+        """The state of its attached links, for administrators."""
         return [link.state() for link in self.links.attached.values()]
 
     @property
     def is_signing_in(self) -> bool:
-        """It is not known yet who the client is."""
+        """Whether the handshake is still under way."""
         return self._handshake is not None
 
     # --- asyncio --------------------------------------------------------------------------------------------------
@@ -124,7 +124,8 @@ class Connection(asyncio.Protocol):
         # uvloop's transports are no subclasses of asyncio's.
         socket = self._socket = cast("asyncio.Transport", transport)
         most = self.limits.connection_output_bytes
-        # Whoever takes half of it is read again: not so seldom that it looks dead, nor for a few bytes each time.
+        # A peer is read again once it has taken half of its output: often enough not to look dead, and not for a few
+        # bytes each time.
         socket.set_write_buffer_limits(high=most, low=most // 2)
         self.output.connect(socket)
         self.closing.connect(socket)
@@ -142,7 +143,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.closing.has_begun:
-            # We have said our last. The engine would keep what comes now, however much.
+            # The connection is closing. The engine would keep all that comes now, however much.
             return
         self._guard_input(partial(self._receive, data))
 
@@ -153,7 +154,7 @@ class Connection(asyncio.Protocol):
             self._feed(data)
 
     def _guard_input(self, call: Callable[[], None]) -> None:
-        """A mistake of the peer's costs its connection, and so does one of ours that it led to."""
+        """Close the connection for an error of the peer's, or for one of ours that its input led to."""
         try:
             call()
         except Refused as refused:
@@ -164,7 +165,7 @@ class Connection(asyncio.Protocol):
             self._fail()
 
     def buffer(self, size_bytes: int) -> None:
-        """So many bytes that are not whole yet are held for it by what it comes through (a WebSocket)."""
+        """Enter how many bytes of unfinished WebSocket messages are held for it now."""
         self.account.holds(Kind.WEBSOCKET, size_bytes)
         if self.account.is_over:
             self._refuse_bytes()
@@ -185,7 +186,7 @@ class Connection(asyncio.Protocol):
         self._sessions.lost()
         self.output.lost()
         self.closing.lost()
-        # Links are closed, and nobody else has an object of it any more.
+        # The links are closed, and nothing else refers to the engine's objects any more.
         if self._engine is not None:
             self._engine.free()
             self._engine = None
@@ -198,7 +199,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.output.pause()
-        # Each thing that a peer says may have an answer, which would be held as long as the peer reads none.
+        # Each frame of the peer's may have an answer, which we would hold for as long as the peer reads nothing.
         self._pause_reading()
 
     def resume_writing(self) -> None:
@@ -208,7 +209,7 @@ class Connection(asyncio.Protocol):
     # --- handshake ------------------------------------------------------------------------------------------------
 
     def authenticated(self, identity: Identity, leftover: bytes) -> None:
-        """The handshake says who the peer is; the first bytes behind it are here."""
+        """The handshake says who the peer is; ``leftover`` are the first bytes after it."""
         self._handshake = None
         self.identity.user = identity.user
         self._signed_in = identity
@@ -223,7 +224,7 @@ class Connection(asyncio.Protocol):
         self._feed(leftover)
 
     def turn_away(self, reason: str | None) -> None:
-        """The handshake has failed, and said so."""
+        """The handshake has failed, and the peer has been told."""
         self.log.warning("handshake_failed", **{log_keys.REASON: reason})
         if self._socket is not None:
             self._socket.close()
@@ -247,7 +248,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """It can still carry something."""
+        """Whether it can still be used."""
         return not self._is_lost and not self.closing.has_begun and self._engine is not None
 
     def _feed(self, data: bytes) -> None:
@@ -256,7 +257,7 @@ class Connection(asyncio.Protocol):
         self._has_read()
 
     def _has_read(self) -> None:
-        """The engine was given something, or told something."""
+        """After input: check the bytes that are held, pause reading where that has to wait, and write the output."""
         if self._is_lost:
             return
         self.links.enter_unfinished(self._walk.renumbered_count)
@@ -267,7 +268,7 @@ class Connection(asyncio.Protocol):
         self.output.after_read()
 
     def _go_on_reading(self) -> None:
-        """What had to wait for another turn of the loop goes on."""
+        """Go on with input that had to wait for another turn of the loop."""
         if self._is_lost or not self.input.is_waiting:
             return
         self._guard_input(self.input.go_on)
@@ -275,7 +276,7 @@ class Connection(asyncio.Protocol):
         self._read_on()
 
     def _is_busy(self) -> bool:
-        """So much is under way for the peer that nothing more is to begin; once it has to go, that is over soon."""
+        """Whether too many attaches are under way to begin another one; not once the connection is closing."""
         return not self.closing.has_begun and self.tasks.count >= TASKS
 
     def _task_done(self) -> None:
@@ -338,7 +339,7 @@ class Connection(asyncio.Protocol):
         self._loop.call_soon(self._tick)
 
     def _answer_open(self, client: OpenClient | None) -> None:
-        """Open from our side; for nobody where the connection is refused."""
+        """Send our open frame; ``client`` is None where the connection is refused."""
         assert self._engine is not None
         engine, acceptor = self._engine.connection, self._acceptor
         offered = [*OFFERED, *acceptor.offered_capabilities]
@@ -354,7 +355,7 @@ class Connection(asyncio.Protocol):
         self._deadline.clear()
 
     def _act_on(self, found: Finding) -> None:
-        """Something is wrong in what the peer sent, or worth more than the engine tells."""
+        """Act on a finding in the peer's frames: an error, or something that the engine does not report."""
         if self.closing.has_begun:
             return
         if isinstance(found, BadConnection):
@@ -374,7 +375,7 @@ class Connection(asyncio.Protocol):
         if self._client is None or self.closing.has_begun or link.session not in self.links.sessions:
             return
         if not link.state & link.LOCAL_UNINIT:
-            # The engine takes it for the same link, which is freed.
+            # The engine takes it for the old link, which is about to be freed.
             self._refuse(ErrorCode.NOT_ALLOWED, "a link is attached anew before its detach was answered")
             return
         if self.links.count_attach(link) > self.limits.max_links_per_session:
@@ -401,7 +402,7 @@ class Connection(asyncio.Protocol):
         transport = self._engine.transport
         now = time.monotonic()
         if not self._is_reading and self.output.was_taken():
-            # It is there, though we read nothing of what it may have sent.
+            # The peer takes our output, so it is alive, though we read nothing of what it may have sent.
             self._deadline.set(self.limits.idle_timeout_ms / 1000, self._tick)
             return
         deadline = transport.tick(now)
@@ -414,8 +415,8 @@ class Connection(asyncio.Protocol):
 
     def _is_held_up(self) -> bool:
         """
-        Whether nothing more of the peer's is to be read now: it does not take what we write, or too much is uncommitted
-        or held of what publishers have sent. ``_read_on`` is called when that may be over.
+        Whether the peer is not to be read now: it does not take our output, or too much of what publishers have sent is
+        uncommitted or held. ``_read_on`` is called when that may be over.
         """
         if self.input.is_waiting or not self.output.is_writable:
             return True
@@ -438,7 +439,7 @@ class Connection(asyncio.Protocol):
         socket.resume_reading()
 
     def _refuse_bytes(self) -> None:
-        """The connection makes us hold more than one may."""
+        """The connection makes the gateway hold more bytes than it may."""
         held = self.account.held_bytes
         self._refuse(
             ErrorCode.RESOURCE_LIMIT,
@@ -458,15 +459,15 @@ class Connection(asyncio.Protocol):
 
     def _let_go(self) -> None:
         """
-        Hold nothing any more of what holds this connection, so that all of it is freed with the last look at it:
-        otherwise it would stay, with all that its engine has buffered, until the collector's oldest generation is run.
-        Whoever still calls finds a connection that is lost.
+        Drop the references that form cycles with this connection, so that it is freed with the last reference to it.
+        Otherwise it would stay, with all that its engine has buffered, until the garbage collector runs its oldest
+        generation. A late call finds a connection that is lost.
         """
         if self._handshake is not None:
             self._handshake.sasl.close()
         self._socket = self._handshake = self._frames = self._client = None
 
-    # --- mistakes -------------------------------------------------------------------------------------------------
+    # --- errors ---------------------------------------------------------------------------------------------------
 
     def _refuse(self, code: ErrorCode, text: str) -> None:
         self.closing.refuse(Refused(code, text))
@@ -484,11 +485,11 @@ class Connection(asyncio.Protocol):
             self._fail()
 
     def _refuse_text(self, error: UnicodeDecodeError) -> None:
-        """The engine reads a text when it is asked for it, and only then finds that it is none."""
+        """Refuse a text that is not UTF-8; the engine decodes a text only when it is asked for it."""
         self._refuse(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}")
 
     def _fail(self) -> None:
-        """A mistake of ours: this connection pays for it, nobody else."""
+        """An internal error: close this connection, and no other."""
         self.log.exception("connection_failed")
         self._acceptor.count_failure()
         if self._is_lost:
@@ -504,7 +505,7 @@ class Connection(asyncio.Protocol):
 
 class ConnectedClient:
     """
-    Who the client of one connection is: what administrators are shown, and whom its messages come from
+    Who the client of one connection is: for administrators, and as the origin of its messages
     (``gateway.vpn.clients.ClientIdentity``).
 
     Args:
@@ -514,29 +515,28 @@ class ConnectedClient:
     def __init__(self, number: int) -> None:
         self.number = number
         self.peer = ""
-        """HOST:PORT it comes from; empty where that is not known."""
+        """HOST:PORT that it connects from; empty where that is not known."""
         self.user = ANONYMOUS_USER
         """The name of its user."""
         self.token_user: TokenUser | None = None
-        """Who its token says it is, where one does."""
+        """The user that its token names; None without a token."""
         self.peer_container = ""
-        """Its container-id, as its open frame says; empty before that, and for who has none."""
+        """The container-id in its open frame; empty before the open, and where there is none."""
 
     @property
     def who(self) -> Who:
-        """Whose permissions it has."""
+        """The user whose permissions it has."""
         return self.token_user or self.user
 
     @property
     def origin(self) -> str:
-        """Whom its messages come from, for consumers that do not want their own: the client's container."""
+        """The origin of its messages, for consumers that do not want their own (no-local): its container-id."""
         return self.peer_container or f"#{self.number}"
 
 
 class Tasks:
     """
-    Work that takes time and is done for one connection. It ends with the connection, and a mistake in it costs no
-    other.
+    Asynchronous work for one connection. It ends with the connection, and an error in it closes no other connection.
 
     Args:
         failed: Called in the ``except`` block of what the work raised.
@@ -545,7 +545,7 @@ class Tasks:
 
     def __init__(self, failed: Callable[[Exception], None], done: Callable[[], None]) -> None:
         self._told: tuple[Callable[[Exception], None], Callable[[], None]] | None = (failed, done)
-        """Who is told of mistakes, and of ends; None once the connection is gone."""
+        """``failed`` and ``done``; None once the connection is gone."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -569,7 +569,7 @@ class Tasks:
         return len(self._tasks)
 
     def cancel(self) -> None:
-        """The connection is gone: nobody waits for any of it, and none begins."""
+        """The connection is gone: cancel all work, and begin no more."""
         self._told = None
         for task in self._tasks:
             task.cancel()
@@ -594,10 +594,10 @@ class Handshake:
     check: Callable[[Callable[[], bool]], Awaitable[bool]]
     """Has a password checked, off the loop; raises ``TooManyChecks``."""
     sign_in: Callable[[str], Awaitable[str]]
-    """Finds out whose a token is; raises ``Refused``."""
+    """Finds the user of a token; raises ``Refused``."""
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the peer; at the end the connection is told of it."""
+        """Take bytes from the peer; notify the connection when the handshake has ended."""
         connection, sasl = self.connection, self.sasl
         before = sasl.state
         sasl.receive(data)
@@ -613,13 +613,13 @@ class Handshake:
                 connection.turn_away(sasl.failure)
 
     def time_out(self, reason: str) -> None:
-        """It took too long: whoever is in the middle of signing in is told, and all are cut."""
+        """The handshake took too long: tell a peer that is signing in, and close the socket."""
         self.sasl.put_off(reason)
         self.connection.output.write(self.sasl.drain_output())
         self.connection.turn_away(self.sasl.failure)
 
     async def _verify(self) -> None:
-        """A password's hash is slow on purpose: it is computed off the loop. A token's key may have to be fetched."""
+        """Check a password, off the loop as its hash is slow, or a token, whose key may have to be fetched."""
         sasl = self.sasl
         try:
             if sasl.token is not None:
@@ -636,7 +636,7 @@ class Handshake:
         self.receive(b"")
 
 
-# --- what a connection is given by whoever accepted it ----------------------------------------------------------------
+# --- what a connection is given by its acceptor -----------------------------------------------------------------------
 
 
 class BatchedTransfers(Protocol):
@@ -649,14 +649,14 @@ class BatchedTransfers(Protocol):
         """The link is gone."""
 
     def is_batch(self, link: str, tag: bytes) -> bool:
-        """Whether a delivery is one; it is asked once."""
+        """Whether a delivery is a batch; asked once for each delivery."""
 
     def messages_of(self, content: bytes) -> list[bytes]:
         """
         The messages in a batch, in their order.
 
         Raises:
-            CodecError: It is none.
+            CodecError: It is no batch.
         """
 
 
@@ -664,7 +664,7 @@ class FrameHooks(NamedTuple):
     """
     What one connection's bytes pass through on their way to the engine and from it.
 
-    Invariant: the engine and the peer understand the same with and without this.
+    Invariant: what the engine and the peer understand is the same with and without the hooks.
     """
 
     receive: Callable[[bytes], bytes]
@@ -675,71 +675,71 @@ class FrameHooks(NamedTuple):
 
 
 class OpenClient(Protocol):
-    """What a connection needs of its client, once that has opened it."""
+    """What a connection needs of its client, after the open."""
 
     vpn: MessageVpn
-    """The Message VPN."""
+    """The Message VPN that it opened."""
     transactions: LocalTransactions
-    """Those of the connection."""
+    """The transactions of the connection."""
     is_alone: bool
-    """Its container wants to have no other connection, and that is kept."""
+    """Its container asked to have no other connection, and the gateway enforces that."""
 
     def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """
-        The connection is gone, and its links were told: nodes go with it.
+        The connection is gone, and its links were told: delete the nodes that end with it.
 
         Args:
-            guarded: Calls what it is given, whatever that raises: no mistake is to cost another thing its end.
+            guarded: Calls a function and catches what it raises, so that a failure at one node does not stop the rest.
         """
 
     def left(self) -> None:
-        """The connection is gone with all that was its."""
+        """The connection is gone, and its links and nodes with it."""
 
 
 class Acceptor(Protocol):
     """What a connection needs of the listener that accepted it."""
 
     limits: Limits
-    """Those in effect when it came."""
+    """The limits in effect when the client connected."""
     container_id: str
-    """Ours."""
+    """Our container-id."""
     offered_capabilities: tuple[str, ...]
-    """Capabilities of our open frame, besides those that every listener offers."""
+    """Capabilities of our open frame, in addition to those that every listener offers."""
     open_properties: dict[str, str]
     """Properties of our open frame."""
 
     def account(self, close: Callable[[str], None]) -> Account:
         """
-        Where it is entered what the connection makes us hold.
+        Open the account where the bytes that the connection makes us hold are entered.
 
         Args:
-            close: Closes it, as the one that holds the most; called with the name of the bound that was passed.
+            close: Closes the connection because it holds the most; called with the name of the exceeded bound.
         """
 
     def joined(self, connection: Connection) -> None:
-        """It has a socket."""
+        """The connection has a socket."""
 
     def opened(self, identity: Identity) -> None:
         """
-        Its handshake is over, and its open frame here.
+        The handshake is over, and the open frame has come.
 
         Raises:
-            Refused: RESOURCE_LIMIT, its user has as many connections as one may have.
+            Refused: RESOURCE_LIMIT, the user has as many connections as a user may have.
         """
 
     def left(self, connection: Connection) -> None:
-        """It is gone."""
+        """The connection is gone."""
 
     def admits_line(self, kind: str, held_back: int) -> int | None:
         """
-        One more log line of a kind, that stands for so many left out before.
+        Ask to write one more log line of a kind, of which ``held_back`` were left out before.
 
         Returns:
-            How many were held back since the last one; None if this one is to be held back, too.
+            How many were held back since the last line; None if this one is to be held back, too.
         """
 
     def count_failure(self) -> None:
-        """A mistake of ours has cost a connection."""
+        """An internal error has closed a connection."""
 
     def sasl(self, certificate_name: str | None) -> SaslServer:
         """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
@@ -749,7 +749,7 @@ class Acceptor(Protocol):
         Have a password checked, off the loop.
 
         Raises:
-            gateway.users.TooManyChecks: Its peer may try again later.
+            gateway.users.TooManyChecks: Too many checks wait; the peer may try again later.
         """
 
     async def sign_in_by_token(self, token: str) -> str:
@@ -757,11 +757,11 @@ class Acceptor(Protocol):
         The name of the user whose token it is.
 
         Raises:
-            Refused: UNAUTHORIZED, it is not good; another code, its peer may try again later.
+            Refused: UNAUTHORIZED, it is not valid; another code, the peer may try again later.
         """
 
     def frame_hooks(self, identity: Identity) -> FrameHooks | None:
-        """What the frames of a client go through of whom SASL says this; None where nothing wants to see them."""
+        """The hooks for the frames of a client with this identity; None where no dialect has hooks."""
 
     def open_client(
         self, connection: Connection, hostname: str | None, policy: EnforcementPolicy | None
@@ -770,11 +770,11 @@ class Acceptor(Protocol):
         The client, in the Message VPN that its open frame asks for.
 
         Args:
-            policy: What that asks of other connections of its container; None where it asks for nothing.
+            policy: What the open frame asks about other connections of its container; None where it does not.
 
         Raises:
-            Refused: There is no such Message VPN, or its user may not enter that; or its container has another
-                connection, and keeps that.
+            Refused: There is no such Message VPN, the user may not enter it, or the container has another connection,
+                which is kept.
         """
 
     async def attach(self, link: Link, termini: AttachedTermini) -> None:
@@ -782,5 +782,5 @@ class Acceptor(Protocol):
         Answer an attach of the open client; never raises for a mistake of the peer's.
 
         Args:
-            termini: What is said of its source and target.
+            termini: The source and the target in the attach frame.
         """

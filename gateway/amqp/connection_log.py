@@ -1,9 +1,9 @@
 """
-The log lines of one connection: each says which connection it is, and what is known of its peer.
+The log lines of one connection: each names the connection, and what is known about its peer.
 
-What a peer can cause again and again is limited by rate, each kind of line by itself: of one connection, and of all
-that come from its address. What was held back is counted: the next line of its kind says how many there were, and the
-last one of the connection how many nobody was told of.
+Lines that a peer can cause again and again are limited in rate, each kind by itself, for one connection and for all
+connections of an address. Lines that are held back are counted: the next line of the kind says how many there were, and
+the connection's last line says how many no line has reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 def address_of_peer(socket: asyncio.BaseTransport | None) -> str:
-    """Where the peer of a socket is, HOST:PORT; empty where that is not known."""
+    """The address of a socket's peer, HOST:PORT; empty where that is not known."""
     found = socket.get_extra_info("peername") if socket is not None else None
     return f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found or "")
 
@@ -34,7 +34,7 @@ class ConnectionLog:
 
     Args:
         number: The connection's.
-        admits: Whether the peer's address may have one more line of a kind, that stands for so many left out before;
+        admits: Asks whether the peer's address may have one more line of a kind, of which so many were left out before;
             returns what ``LineRate.admit`` does.
     """
 
@@ -46,7 +46,7 @@ class ConnectionLog:
         self._rate = LineRate(time.monotonic)
 
     def bind(self, **values: Any) -> None:
-        """Have every line from now on say this, too."""
+        """Add these values to every line from now on."""
         self._log = self._log.bind(**{key: cut(value) for key, value in values.items()})
 
     def info(self, event: str, **values: Any) -> None:
@@ -65,7 +65,7 @@ class ConnectionLog:
         self.warning("connection_refused", **keys)
 
     def exception(self, event: str) -> None:
-        """One line about a mistake of ours, with where it was made."""
+        """One line about an internal error, with its traceback."""
         values: dict[str, Any] = {}
         if self._admits(event, values):
             self._log.exception(event, **values)

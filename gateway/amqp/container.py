@@ -50,11 +50,11 @@ from gateway.vpn.runtime import keep
 log = structlog.get_logger()
 
 RELIEF_SECONDS: Final = 2.0
-"""How often it is looked at whether publishers wait in vain (``Ledger.relieve``)."""
+"""How often the ledger looks for publishers that wait in vain (``Ledger.relieve``)."""
 
 
 class Guest:
-    """A client that does not speak AMQP (HTTP) and counts as one of all connections."""
+    """An HTTP client. It speaks no AMQP, and counts as a connection."""
 
     def __init__(self, number: int, admitted: Admitted) -> None:
         self.number = number
@@ -66,7 +66,7 @@ class Container:
     The AMQP container of this process.
 
     Args:
-        vpns: Of the gateway; ``default`` is among them.
+        vpns: All Message VPNs of the gateway; ``default`` is one of them.
     """
 
     def __init__(self, settings: Settings, users: Users, vpns: MessageVpns) -> None:
@@ -74,9 +74,9 @@ class Container:
         self.container_id = f"rewind-{secrets.token_hex(4)}"
         self.connections: dict[Connection, None] = {}
         self.failures = 0
-        """Mistakes of ours that cost a connection or link since the start."""
+        """Internal errors that closed a connection or a link, since the start."""
         self.ledger = Ledger(settings.limits.memory_bytes, settings.limits.user_bytes)
-        """What all peers make us hold."""
+        """The bytes that the gateway holds for its peers."""
         self.admission = Admission(lambda: self.settings.limits, self.ledger)
         """Who may connect."""
         self.lines = PeerLines(time.monotonic)
@@ -90,23 +90,23 @@ class Container:
         self._is_stopping = False
         self._number = 0
         self._shared: WeakKeyDictionary[MessageVpn, VpnState] = WeakKeyDictionary()
-        """One that was deposed and is active again shares nothing with what it was."""
+        """A Message VPN that was deposed and is active again is a new object, and has a new state."""
         self._listeners = [AmqpListener(self, listener) for listener in settings.listeners]
 
     def reload(self, settings: Settings, changed_users: Collection[str]) -> None:
         """
-        Make these the settings for new connections; the directory of users is as they say already. Connections of
-        users of whom other things are said now are closed: what they had been permitted is spread over their links.
+        Apply these settings to new connections; the directory of users has them already. The connections of changed
+        users are closed: their old permissions are spread over their links.
 
         Args:
-            changed_users: Names of users of whom other things are said now.
+            changed_users: Names of the users whose settings have changed.
 
         Raises:
-            gateway.tls.TlsError: A certificate cannot be used; all else is done.
+            gateway.tls.TlsError: A certificate cannot be used; everything else is applied.
         """
         self.settings = settings
         for shared in list(self._shared.values()):
-            # Users may be permitted other things now. Who is connected, and stays so, keeps what it knows.
+            # Permissions may have changed. A client that stays connected keeps its own map.
             shared.relay_topics.clear()
         self._disconnect(changed_users)
         failed: TlsError | None = None
@@ -121,8 +121,8 @@ class Container:
 
     def _disconnect(self, changed_users: Collection[str]) -> None:
         """
-        Close the connections of users that changed, and those that are just signing in, if any did: a password may have
-        been shown that is right no longer.
+        Close the connections of changed users. If there are any, close the connections that are signing in, too: the
+        password that a client has shown may no longer be right.
         """
         refused = Refused(
             ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
@@ -133,7 +133,7 @@ class Container:
                 connection.stop(refused)
 
     async def start(self) -> list[str]:
-        """Begin to accept clients; the URLs they use."""
+        """Begin to accept clients; return the URLs that they use."""
         self._relieve()
         return [await listener.start() for listener in self._listeners]
 
@@ -147,7 +147,7 @@ class Container:
             log.info("lines_held_back", **{log_keys.PEER: address, log_keys.HELD_BACK: count})
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
-        """Accept no more, close the connections there are, and wait a little for peers to answer."""
+        """Accept no more clients, close all connections, and wait a little for the peers to answer."""
         self._is_stopping = True
         if self._relief is not None:
             self._relief.cancel()
@@ -163,7 +163,7 @@ class Container:
         self.password_checks.close()
 
     def shared_by(self, vpn: MessageVpn) -> VpnState:
-        """What the clients of a Message VPN have in common."""
+        """The state that all clients of a Message VPN share."""
         found = self._shared.get(vpn)
         if found is None:
             found = self._shared[vpn] = VpnState(self.users, lambda: self._is_stopping)
@@ -171,10 +171,10 @@ class Container:
 
     def admit(self, address: str, user: str) -> Guest:
         """
-        A client without AMQP is there, whose user has signed in from this IP address.
+        Admit an HTTP client whose user has signed in from this IP address.
 
         Raises:
-            Refused: RESOURCE_LIMIT, it is one connection too many.
+            Refused: RESOURCE_LIMIT, it would be one connection too many.
         """
         admitted = self.admission.admit_user(address, user)
         return Guest(self.next_number(), admitted)
@@ -182,7 +182,7 @@ class Container:
     # --- what listeners use -----------------------------------------------------------------------------------------
 
     def next_number(self) -> int:
-        """For a new connection."""
+        """A number for a new connection."""
         self._number += 1
         return self._number
 
@@ -190,14 +190,14 @@ class Container:
         self, hostname: str | None, client: ConnectedClient, unknown: UnknownHostname, *, is_known: bool
     ) -> MessageVpn:
         """
-        The Message VPN that an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
+        The Message VPN that the hostname of an open frame names, as ``name`` or ``vhost:name``; else ``default``.
 
         Args:
-            unknown: What a hostname gets that names none.
-            is_known: The client's user is; else that is said later (``gateway.users.Users.check_entry``).
+            unknown: What happens where the hostname names no Message VPN.
+            is_known: Whether the client's user is known yet. If not, entry is checked when a token names the user.
 
         Raises:
-            Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, its user may not enter that; NOT_ALLOWED, it
+            Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, the user may not enter it; NOT_ALLOWED, it
                 is not enabled; REDIRECT, another gateway is active.
         """
         asked = hostname or ""
@@ -225,17 +225,17 @@ class Container:
 
 
 class ListenerTerms(NamedTuple):
-    """What a listener's settings say of its connections."""
+    """What a listener's settings say about its connections."""
 
     spoken: Spoken
-    """What it speaks beyond AMQP 1.0."""
+    """What the listener speaks beyond AMQP 1.0."""
     mechanisms: tuple[str, ...]
     """SASL mechanisms to offer, best first."""
     accepts_tokens: bool
     link_stealing: LinkStealing
-    """Within what a name that is attached again takes the older link's place."""
+    """The scope within which a link displaces an older link of the same name."""
     unknown_hostname: UnknownHostname
-    """What an open gets whose host name is no Message VPN's."""
+    """What happens where the hostname of an open frame names no Message VPN."""
 
 
 class ListenerAcceptor:
@@ -243,7 +243,7 @@ class ListenerAcceptor:
     What a listener gives to one connection (``gateway.amqp.connection.Acceptor``).
 
     Args:
-        terms: As the listener's settings were when the client connected, whatever they come to be.
+        terms: From the listener's settings at the time when the client connected.
     """
 
     def __init__(self, container: Container, admitted: Admitted, terms: ListenerTerms) -> None:
@@ -256,9 +256,9 @@ class ListenerAcceptor:
         self._terms = terms
         self._batches: BatchedTransfers | None = None
         self._shows_tokens = False
-        """Only tokens at a node say who the client is."""
+        """Whether only tokens that the client puts at a node say who it is."""
         self._token_user: TokenUser | None = None
-        """Who the token says the client is, that it has signed in with."""
+        """The user of the token that the client has signed in with; None where it used no token."""
         self._client: Client | None = None
 
     def account(self, close: Callable[[str], None]) -> Account:
@@ -412,11 +412,11 @@ class AmqpListener:
                 lambda: protocol,
                 accepted,
                 ssl=self._tls,
-                # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
+                # A TLS handshake that never ends must not hold a socket for asyncio's default of 60 s.
                 ssl_handshake_timeout=acceptor.limits.handshake_timeout_ms / 1000 if self._tls else None,
             )
         except (OSError, asyncio.CancelledError) as error:
-            # Nobody else tells it: it never had a socket.
+            # asyncio does not call this: the connection never had a socket.
             connection.connection_lost(error if isinstance(error, OSError) else None)
             accepted.close()
             if isinstance(error, asyncio.CancelledError):
@@ -424,7 +424,7 @@ class AmqpListener:
 
     def reload(self, settings: Listener) -> None:
         """
-        Make these the settings for new connections: SASL mechanisms, and what the certificate's files hold now.
+        Apply these settings to new connections: the SASL mechanisms, and the certificate as its files hold it now.
 
         Raises:
             gateway.tls.TlsError: A certificate cannot be used.
@@ -446,7 +446,7 @@ class AmqpListener:
 
 async def _bound(host: str, port: int, backlog: int) -> list[socket.socket]:
     """
-    Sockets that listen on each address of a host; on port 0, on the one that the first is given.
+    A listening socket for each address of a host. For port 0, all use the port that the first one was given.
 
     Raises:
         OSError: An address is taken or not ours.

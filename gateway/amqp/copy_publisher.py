@@ -1,8 +1,8 @@
 """
-A client of another gateway that publishes copies there: one blocking connection with one link, for a job of its own.
+A client that publishes copies to another gateway: one blocking connection with one link, for one job.
 
-A message goes out as the bytes it is stored as. Everything that a peer can have us wait for has a time-out, and what it
-says is cut. Secrets are in nothing that this says.
+A message goes out as the bytes that are stored. Every wait for the peer has a time-out, and the peer's texts are cut.
+No text of this module contains a secret.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from proton import Collector, Connection, Delivery, Event, ProtonException, Send
 from gateway.config import ReplayTarget
 
 CONNECT_SECONDS: Final = 10.0
-"""For the connection, and the TLS handshake."""
+"""Time-out of the connect, and of the TLS handshake."""
 
 ANSWER_SECONDS: Final = 30.0
-"""For a peer that says nothing of what it was sent: its disk may be busy."""
+"""How long a peer may take to settle a message: its disk may be busy."""
 
 CREDIT_SECONDS: Final = 5.0
-"""For a peer that gives no credit: then the job says so, and asks again."""
+"""How long a peer may give no credit; then the job says so, and tries again."""
 
 IDLE_SECONDS: Final = 2.0
-"""An older connection is made anew: nobody answered the peer's heartbeats meanwhile."""
+"""A connection that was idle for longer is opened anew: nothing answered the peer's heartbeats meanwhile."""
 
 FRAME_BYTES: Final = 65_536
 READ_BYTES: Final = 65_536
 PUSH_BYTES: Final = 4_096
-"""The engine takes no more than it has room for, which is at least so much."""
+"""How much input the engine is given at a time: it has room for at least this."""
 
 WRITE_BYTES: Final = 262_144
-"""Messages are handed over in portions of so much, so that what is encoded twice in memory is little."""
+"""How many bytes of messages the engine is given at a time: it holds a second copy of them in memory."""
 
 SAID_CHARACTERS: Final = 300
-"""Of what a peer says."""
+"""The length to which a peer's text is cut."""
 
 NOTHING_HEARD: Final = "nothing was heard of it"
 
 
 class _CannotPublish(Exception):
-    """There is no connection, or no longer; the text says why."""
+    """There is no connection (any more); the text says why."""
 
 
 class CopyPublisher:
@@ -56,8 +56,8 @@ class CopyPublisher:
     See ``gateway.vpn.jobs.copies.RemotePublisher``.
 
     Args:
-        address: Where to publish, as the peer's addresses are.
-        name: The replay's; the link is named by it.
+        address: The address to publish to, at the peer.
+        name: The replay's name; the link is named after it.
     """
 
     def __init__(self, address: str, name: str) -> None:
@@ -74,7 +74,7 @@ class CopyPublisher:
         self._collector: Any = None
         self._sender: Any = None
         self._unsettled: dict[str, int] = {}
-        """Places of messages that the peer has, by the tags of their deliveries."""
+        """Indexes of messages that the peer has not settled, by delivery-tag."""
         self._outcomes: list[str] = []
         self._refusal = ""
 
@@ -108,7 +108,7 @@ class CopyPublisher:
         found = self._socket
         if found is not None:
             with suppress(OSError):
-                # The plain one, under TLS too: whoever reads there finds the end.
+                # Of the plain socket, under TLS, too: a thread that reads from it finds the end.
                 socket.socket.shutdown(found, socket.SHUT_RDWR)
 
     # --- the connection -------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class CopyPublisher:
             if not self._refusal:
                 place = self._hand_over(contents, place)
             elif not self._unsettled:
-                # What comes behind a refusal is not sent, so that the order stays as it is.
+                # Messages after a refused one are not sent, so that the order is kept.
                 self._outcomes = [self._refusal if o == NOTHING_HEARD else o for o in self._outcomes]
                 return
             self._write()
@@ -209,7 +209,7 @@ class CopyPublisher:
         return bool(self._sender.remote_target.address)
 
     def _hand_over(self, contents: Sequence[bytes], place: int) -> int:
-        """Give the engine messages, as many as there is credit for and as are written at once; the next place."""
+        """Give the engine messages, up to the credit and ``WRITE_BYTES``; return the index of the next one."""
         sender, given = self._sender, 0
         largest = sender.remote_max_message_size
         while place < len(contents) and sender.credit > 0 and given < WRITE_BYTES:
@@ -236,7 +236,7 @@ class CopyPublisher:
             transport.pop(pending)
 
     def _read(self, seconds: float) -> bool:
-        """Hear what the peer says, if it says anything in time."""
+        """Read and handle what the peer sends; return False if nothing came in time."""
         found, transport = self._socket, self._transport
         assert found is not None
         if self._is_closed:

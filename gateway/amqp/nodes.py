@@ -1,16 +1,16 @@
 """
-Temporary and exclusive nodes: whose they are, and when their lives end (AMQP 1.0 sections 3.5.10 to 3.5.13).
+Temporary and exclusive nodes: their owners, and when they are deleted (AMQP 1.0 sections 3.5.10 to 3.5.13).
 
 A link that has a temporary node as its source or target has a lease on it, and releases the lease when the link ceases
 to exist: when it is closed, when its session ends after it was detached, or with its connection. A temporary queue
-lives as its lifetime policy says; a temporary topic, which is no more than a name and keeps no messages, always goes
-with the link that made it. An exclusive queue, as RabbitMQ has them, goes with the connection that declared it: whoever
-may publish to its name does, and only that connection consumes from it, binds, purges or deletes it. None of these
+lives as its lifetime policy says; a temporary topic, which is no more than a name and keeps no messages, always ends
+with the link that made it. An exclusive queue (RabbitMQ) ends with the connection that declared it: every client with
+the permission may publish to it, but only that connection may consume from it, bind, purge or delete it. None of these
 outlives the gateway.
 
-Invariant: a node's name belongs to whoever made it: to that connection while the link that made it is there, to its
-user afterwards, to nobody once the node is gone. An exclusive queue that somebody else has deleted keeps nobody from
-its name.
+Invariant: a node's name belongs to the connection that made the node while the link that made it exists, then to the
+user of that connection, and to nobody once the node is deleted. An exclusive queue that somebody else has deleted does
+not reserve its name.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.endpoints import Endpoints
 
 LOOK_AGAIN_SECONDS: Final = 1.0
-"""How late a queue that only its messages keep alive may be found empty."""
+"""How late the gateway may notice that a temporary queue is empty, if only its messages kept it alive."""
 
 
-# --- whose they are ---------------------------------------------------------------------------------------------------
+# --- owners -----------------------------------------------------------------------------------------------------------
 
 
 class NodeRegistry:
@@ -41,21 +41,21 @@ class NodeRegistry:
 
     def __init__(self) -> None:
         self.owners: dict[str, NodeOwner | str] = {}
-        """Temporary queues and topics by name: the connection that made each, or its user where that link is gone."""
+        """Temporary queues and topics by name: the connection that made each, or its user once that link is gone."""
         self.private: set[str] = set()
-        """Temporary queues and topics asked for as JMS has them: nobody but their owner consumes from them, whatever
-        rules there are (JMS 2.0 section 6.2.2)."""
+        """Temporary queues and topics of JMS clients: only their owner may consume from them, whatever the rules permit
+        (JMS 2.0 section 6.2.2)."""
         self.temporary: dict[str, TemporaryQueue] = {}
         self.exclusive: dict[str, ExclusiveQueue] = {}
-        """By name. Somebody else may have deleted one."""
+        """Exclusive queues by name. Somebody else may have deleted one."""
 
     def is_without_topic(self, topic: str) -> bool:
-        """Whether a topic is the name of a temporary one that is gone, or never was."""
+        """Whether a topic is named like a temporary topic, and there is no such temporary topic (any more)."""
         return topic.startswith(TEMPORARY_TOPICS) and topic not in self.owners
 
     def check_topic(self, topic: str) -> None:
         """
-        That a topic, where its name is that of a temporary one, is there.
+        Check that a topic exists, where its name is a temporary topic's.
 
         Raises:
             Refused: NOT_FOUND.
@@ -67,12 +67,12 @@ class NodeRegistry:
             )
 
     def lease_on(self, queue: str | None) -> Lease | None:
-        """A lease on the temporary queue of this name, for a link about to be attached; None where it is none."""
+        """A lease on the temporary queue of this name, for a link about to be attached; None for any other queue."""
         found = self.temporary.get(queue) if queue is not None else None
         return None if found is None else found.lease()
 
     def exclusive_queue_of(self, endpoint: Endpoint) -> ExclusiveQueue | None:
-        """What makes a queue exclusive; None where nothing does."""
+        """The exclusive queue of an endpoint; None where the endpoint is not exclusive."""
         found = self.exclusive.get(endpoint.name)
         return found if found is not None and found.endpoint is endpoint else None
 
@@ -82,35 +82,35 @@ class NodeOwner:
     One connection as the owner of nodes.
 
     Args:
-        client: Whose connection it is.
-        registry: Of the Message VPN it opened.
-        endpoints: Of that Message VPN.
+        client: The client of the connection.
+        registry: The nodes of the Message VPN that the client opened.
+        endpoints: The endpoints of that Message VPN.
     """
 
     def __init__(self, client: ConnectedClient, registry: NodeRegistry, endpoints: Endpoints) -> None:
         self.registry = registry
         self.endpoints = endpoints
         self.exclusive: dict[str, ExclusiveQueue] = {}
-        """Queues that go with the connection, by name."""
+        """The exclusive queues of the connection, by name."""
         self._client = client
 
     def own(self, name: str, *, is_private: bool = False) -> None:
         """
-        A temporary queue or topic was made on this connection.
+        Make this connection the owner of a temporary queue or topic.
 
         Args:
-            is_private: Nobody but its owner is to consume from it, whatever rules there are.
+            is_private: Only its owner may consume from it, whatever the rules permit.
         """
         self.registry.owners[name] = self
         if is_private:
             self.registry.private.add(name)
 
     def bequeath(self, name: str) -> None:
-        """The link that it was made for is gone, and it may live on: it is the user's."""
+        """Make the user the owner: the link that the node was made for is gone, and the node may live on."""
         self.registry.owners[name] = self._client.user
 
     def disown(self, name: str) -> None:
-        """It is gone."""
+        """The node is deleted: its name belongs to nobody."""
         self.registry.owners.pop(name, None)
         self.registry.private.discard(name)
 
@@ -125,7 +125,7 @@ class NodeOwner:
 
 class ExclusiveQueue:
     """
-    A queue that a connection has to itself.
+    A queue that one connection has to itself.
 
     Args:
         owner: The connection.
@@ -151,7 +151,7 @@ class ExclusiveQueue:
 
 
 def locked_text(queue: str) -> str:
-    """Why somebody is refused; RabbitMQ's words, by which its Java client knows that it may try again."""
+    """Why a client is refused, in RabbitMQ's words: its Java client recognizes by them that it may try again."""
     return (
         f"cannot obtain exclusive access to locked queue {queue!r}: it was declared on another connection, or "
         "the exclusive property value does not match that of the original declaration"
@@ -163,12 +163,11 @@ def locked_text(queue: str) -> str:
 
 class Lease(ABC):
     """
-    What a link has, and gives back: its place on a node that lives no longer than it is used, or in a group of readers.
+    A link's claim on a temporary node, or on a place in a consumer group. It ends when the link ceases to exist.
 
     Attributes:
-        lifetime: The node's.
-        lasts_suspended: Whether the node is there as long as the link is, attached or suspended: it was asked for as a
-            node.
+        lifetime: The node's lifetime policy.
+        lasts_suspended: Whether the node also lives while the link is suspended: true where the peer asked for a node.
     """
 
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE
@@ -176,14 +175,14 @@ class Lease(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """The link is gone. Once is enough, and twice does no harm."""
+        """The link is gone. A second call does nothing."""
 
     def take_over(self, older: Lease) -> None:  # noqa: B027
-        """The link takes the place of a suspended one, which is about to release this lease."""
+        """The link takes the place of a suspended one, whose lease is about to be released."""
 
 
 class OwnedTopic(Lease):
-    """The lease on a temporary topic: no more than a name, as long as the link that asked for it."""
+    """The lease on a temporary topic. The topic is only a name; it lives as long as the link that asked for it."""
 
     def __init__(self, owner: NodeOwner, topic: str, *, lasts_suspended: bool = True) -> None:
         self.lasts_suspended = lasts_suspended
@@ -205,7 +204,7 @@ class OwnedEndpoint(OwnedTopic):
     """
 
     def __init__(self, owner: NodeOwner, endpoint: Endpoint, known_as: str) -> None:
-        # A temporary topic; else a subscription that ends when nobody listens.
+        # Known by another name it is a temporary topic; else a subscription that ends with its consumer.
         super().__init__(owner, known_as, lasts_suspended=known_as != endpoint.name)
         self.endpoint = endpoint
 
@@ -240,7 +239,7 @@ class QueueLease(Lease):
         self._is_released = False
 
     def take_over(self, older: Lease) -> None:
-        """Where the older link is the one that the queue was made for, it is this one from now on."""
+        """Where the queue was made for the older link, count it as made for this one."""
         if isinstance(older, QueueLease) and older._queue is self._queue and older._is_maker:
             self._is_maker, older._is_maker = True, False
 
@@ -253,7 +252,7 @@ class QueueLease(Lease):
 
 class AutoDeleted(Lease):
     """
-    The lease of a consumer on a queue that goes with its last one; not when it is the gateway that sends it away.
+    The lease of a consumer on a queue that is deleted with its last consumer, unless the gateway is being stopped.
 
     Args:
         is_stopping: Whether the gateway is being stopped.
@@ -298,7 +297,7 @@ class TemporaryQueue:
         return QueueLease(self, is_maker=is_maker)
 
     def released(self, *, is_maker: bool) -> None:
-        """One link less has."""
+        """A link has released its lease."""
         self._links -= 1
         if is_maker:
             self._has_maker = False
@@ -310,10 +309,10 @@ class TemporaryQueue:
             return
         endpoints, endpoint = self._owner.endpoints, self.endpoint
         if not endpoints.is_there(endpoint):
-            # An administrator was first.
+            # An administrator has deleted it.
             self._end()
             return
-        # A replay under way is a promise of messages.
+        # A replay under way will bring messages.
         is_replaying = endpoint.replay is not None and endpoint.replay.is_reading
         has_messages = endpoint.depth > 0 or endpoint.backlog.delayed.messages > 0 or is_replaying
         has_maker, has_links = self._has_maker, self._links > 0
@@ -346,16 +345,16 @@ def lease_of_consumer(owner: NodeOwner, endpoint: Endpoint, is_stopping: Callabl
 
 
 def temporary_name(kind: str) -> str:
-    """A name that nobody else has; Solace's temporary topics and endpoints are called like this."""
+    """A unique name, in the form of Solace's temporary topics and endpoints."""
     return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"
 
 
 def make_queue(owner: NodeOwner, lifetime: Lifetime, *, is_private: bool) -> QueueLease:
     """
-    A temporary queue for the link that asks for it; await that it is committed.
+    Make a temporary queue for the link that asks for it; the caller awaits the commit.
 
     Args:
-        is_private: Nobody but its owner is to consume from it, whatever rules there are.
+        is_private: Only its owner may consume from it, whatever the rules permit.
     """
     name = temporary_name("QTMP")
     endpoint = owner.endpoints.create(name, EndpointKind.QUEUE, EndpointSettings(temporary=True))
@@ -371,12 +370,12 @@ def make_topic_endpoint(
     selector: str = "",
 ) -> OwnedEndpoint:
     """
-    A topic endpoint that lives as long as its link; await that it is committed.
+    Make a topic endpoint that lives as long as its link; the caller awaits the commit.
 
     Args:
         known_as: The topic's name for those who send to it.
-        no_local: The origin whose messages it does not want; empty where it wants everybody's.
-        selector: What it does want, as it is kept of a subscription; empty where that is everything.
+        no_local: The origin whose messages it leaves out; empty where it leaves out none.
+        selector: The subscription's selector, in the form that is stored; empty where it takes every message.
     """
     name = temporary_name("TETMP")
     settings = EndpointSettings(

@@ -2,9 +2,9 @@
 Local transactions of one connection (AMQP 1.0 part 4): messages and outcomes are kept until their transaction is
 discharged.
 
-Invariants: nothing of a transaction reaches the Message VPN before its discharge, and then all of it at once. A
-transaction that can no longer be committed holds nothing, and only waits for its discharge. What all of them hold is
-bounded.
+Invariants: nothing of a transaction reaches the Message VPN before its discharge, and then all of it in one batch. A
+transaction that can no longer be committed holds nothing, and only waits for its discharge. The bytes that open
+transactions hold are bounded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gateway.vpn.publishing import Publishing, Staged
 from store.errors import WriteFailed
 
 OVERHEAD_BYTES: Final = 256
-"""What a staged message takes in memory besides its content."""
+"""What a staged message takes in memory in addition to its content."""
 
 
 class TransactedPublisher(Protocol):
@@ -45,20 +45,20 @@ class TransactedPublisher(Protocol):
 
     def stage(self, content: bytes) -> Staged:
         """
-        A message as it is kept until its transaction commits.
+        Prepare a message to be kept until its transaction commits.
 
         Raises:
-            Refused: It is no message, or may not be sent where it wants to go.
+            Refused: It is no message, or may not be sent to its destination.
         """
 
     def reject_in(self, txn_id: bytes, delivery: Any, refused: Refused) -> None:
-        """A message is not taken into its transaction, which fails; ``delivery`` is None where it came settled."""
+        """Reject a message that its failed transaction does not take; ``delivery`` is None where it came settled."""
 
     def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
-        """Tell the outcome that a delivery has if its transaction commits; None came settled."""
+        """Tell the peer which outcome a delivery gets if its transaction commits; does nothing for None."""
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        """These deliveries were not taken."""
+        """Tell the peer that these deliveries were not taken."""
 
     def refuse(self, refused: Refused) -> None:
         """Detach with an error."""
@@ -70,16 +70,16 @@ class TransactedConsumer(Protocol):
     flow: Flow | None
     """Its place at its endpoint; None once it is detached."""
     in_transaction: dict[int, LocalTransaction | None]
-    """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
+    """By id: the transaction that acknowledges an unsettled delivery; None once that was rolled back."""
 
     def acknowledged_in(self, transaction: LocalTransaction, message_id: int) -> None:
         """A transaction is to settle a delivery."""
 
     def committed(self, outcomes: list[tuple[int, Outcome, Any]]) -> None:
-        """A transaction has committed what was said of these."""
+        """A transaction has committed these outcomes."""
 
     def revert(self, message_id: int, delivery: Any) -> None:
-        """What was said of a delivery is void."""
+        """Undo the outcome that a transaction gave to a delivery."""
 
     def refuse(self, refused: Refused) -> None:
         """Detach with an error."""
@@ -87,13 +87,13 @@ class TransactedConsumer(Protocol):
 
 @dataclass(slots=True)
 class _Acknowledged:
-    """What is to become of a delivery."""
+    """A delivery, and the outcome that its transaction gives it."""
 
     outcome: Outcome
     delivery: Any | None
-    """To be settled with the commit; None where the peer has settled it."""
+    """Settled with the commit; None where the peer has settled it."""
     cursor_number: int
-    """Its endpoint's: once that is another, the delivery is void."""
+    """The endpoint's cursor at that time: once the endpoint has another one, the delivery is void."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +107,7 @@ class LocalTransaction:
     acknowledged: dict[tuple[TransactedConsumer, int], _Acknowledged] = field(default_factory=dict)
     size_bytes: int = 0
     failure: Refused | None = None
-    """Why it was rolled back, where nobody asked for that."""
+    """Why it was rolled back, where the client did not ask for that."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -117,9 +117,9 @@ class LocalTransactions:
     The transactions of one connection.
 
     Args:
-        _origin: Whom their messages come from.
-        _account: Where it is entered what their messages take.
-        _schedule_flush: Has what the engine says be written at the end of this turn of the loop.
+        _origin: The origin of their messages.
+        _account: Where the bytes of their messages are entered.
+        _schedule_flush: Has the engine's output written at the end of this turn of the loop.
     """
 
     _publishing: Publishing
@@ -132,7 +132,7 @@ class LocalTransactions:
     _size_bytes: int = 0
     _number: int = 0
     has_lost_any: bool = False
-    """Some link of the connection was closed with deliveries that were not settled."""
+    """Whether a link of the connection has lost unsettled deliveries: it was closed, or their locks ended."""
 
     # --- what the coordinator is asked for ----------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class LocalTransactions:
 
     def roll_back(self, txn_id: bytes) -> None:
         """
-        The peer wants nothing of it.
+        Roll a transaction back, as its client asks.
 
         Raises:
             Refused: UNKNOWN_TRANSACTION
@@ -170,19 +170,19 @@ class LocalTransactions:
 
     def commit(self, txn_id: bytes, told: Callable[[Refused | None], None]) -> None:
         """
-        Have all of it made durable.
+        Commit a transaction: make all of it durable.
 
         Args:
-            told: Called once it is, or with the reason why it is not and never will be: ROLLED_BACK or
-                TRANSACTION_TIMEOUT, it was rolled back before; ROLLED_BACK, the store could not.
+            told: Called with None once it is durable, or with why it was not committed: ROLLED_BACK or
+                TRANSACTION_TIMEOUT, it was rolled back before; ROLLED_BACK, the store could not write it.
 
         Raises:
-            Refused: UNKNOWN_TRANSACTION; ROLLED_BACK, it cannot be committed and is over.
+            Refused: UNKNOWN_TRANSACTION; ROLLED_BACK, it cannot be committed and has ended.
         """
         transaction = self._find(txn_id)
         del self._open[txn_id]
         if transaction.failure is not None:
-            # Told, not raised: raised again and again, it would keep each frame that it went through.
+            # Told, not raised: an exception that is raised again keeps more frames in its traceback each time.
             told(transaction.failure)
             return
         if not transaction.staged and not transaction.acknowledged:
@@ -202,7 +202,7 @@ class LocalTransactions:
         self._stop_clock(transaction)
 
     def _to_settle(self, transaction: LocalTransaction) -> dict[TransactedConsumer, list[int]]:
-        """What the commit settles for good, by link."""
+        """The ids that the commit itself settles, by consumer."""
         found: dict[TransactedConsumer, list[int]] = defaultdict(list)
         for (consumer, message_id), one in transaction.acknowledged.items():
             flow = consumer.flow
@@ -232,7 +232,7 @@ class LocalTransactions:
             told(Refused(ErrorCode.ROLLED_BACK, f"rolled back: the store could not write: {problem}"))
             return
         self._free(transaction)
-        # Before anybody is asked for more: these deliveries are out of the way.
+        # By consumer: all of its deliveries are settled before it is sent more.
         by_consumer: dict[TransactedConsumer, list[tuple[int, Outcome, Any | None]]] = defaultdict(list)
         for (consumer, message_id), one in transaction.acknowledged.items():
             by_consumer[consumer].append((message_id, one.outcome, one.delivery))
@@ -241,23 +241,23 @@ class LocalTransactions:
             consumer.committed(outcomes)
 
     def lost(self, controller: AttachedLink) -> None:
-        """The link that declared them is gone, and so are its transactions (section 4.3)."""
+        """Roll back the transactions of a link that is gone (section 4.3)."""
         for transaction in [t for t in self._open.values() if t.controller is controller]:
             del self._open[transaction.txn_id]
             self._drop(transaction)
 
     def has_any_of(self, controller: AttachedLink) -> bool:
-        """Whether a link has declared transactions that are open."""
+        """Whether a link has open transactions."""
         return any(transaction.controller is controller for transaction in self._open.values())
 
     def hand_over(self, controller: AttachedLink, successor: AttachedLink) -> None:
-        """Another link has the place of the one that declared transactions."""
+        """Give a link's transactions to the link that takes its place."""
         for transaction in self._open.values():
             if transaction.controller is controller:
                 transaction.controller = successor
 
     def abandon(self) -> None:
-        """The connection is gone with its consumers, which give back what they have by themselves."""
+        """The connection is gone: drop its transactions. Its consumers return their deliveries by themselves."""
         for transaction in self._open.values():
             self._free(transaction)
             transaction.acknowledged = {}
@@ -271,7 +271,7 @@ class LocalTransactions:
             state = _state(fields)
             transaction = self._find(state.txn_id)
         except Refused as refused:
-            # Nobody else would learn that a settled one is lost.
+            # A settled message gets no outcome: only a detach tells its publisher that it is lost.
             if delivery is None:
                 link.refuse(refused)
             else:
@@ -289,7 +289,7 @@ class LocalTransactions:
         link.set_provisional_outcome(delivery, transactional(state.txn_id, ACCEPTED))
 
     def not_taken(self, fields: Any, refused: Refused) -> None:
-        """A message of a transaction costs its link: the transaction is not to be committed without it."""
+        """A message of a transaction was not taken: the transaction must not be committed without it."""
         try:
             self._fail(self._find(_state(fields).txn_id), _because_of(refused))
         except Refused:
@@ -307,7 +307,7 @@ class LocalTransactions:
             transaction = self._find(state.txn_id)
         except Refused as refused:
             if delivery is None and message_id in consumer.in_transaction:
-                # What it said of it in one that was rolled back is void, and it says no more.
+                # The outcome that it got in a transaction is void, as that was rolled back; the peer gives no other.
                 consumer.revert(message_id, None)
             else:
                 consumer.refuse(refused)
@@ -330,12 +330,12 @@ class LocalTransactions:
 
     def retired(self, txn_id: bytes, count: int, found: int) -> None:
         """
-        A disposition was dealt with that gives deliveries an outcome in a transaction. Where its deliveries are not
-        held any more, as of a link that was closed, the transaction cannot be committed: it would not have happened.
+        A disposition has given deliveries an outcome in a transaction. If the gateway no longer holds some of them,
+        because their link was closed, the transaction cannot be committed: their outcomes would be missing.
 
         Args:
-            count: Of its range.
-            found: Of those, which links of the connection have; others were settled before, or are not held.
+            count: How many deliveries the disposition's range has.
+            found: How many of these the connection's links hold; the rest were settled before, or are lost.
         """
         transaction = self._open.get(txn_id)
         if transaction is not None and (not found or (found < count and self.has_lost_any)):
@@ -349,11 +349,11 @@ class LocalTransactions:
             )
 
     def settled_outside(self, transaction: LocalTransaction) -> None:
-        """A delivery that it acknowledges was settled without it."""
+        """A delivery that a transaction acknowledges was settled outside of it."""
         self._fail(transaction, _twice())
 
     def taken_back(self, transaction: LocalTransaction) -> None:
-        """The lock of a delivery that it acknowledges has ended."""
+        """The lock of a delivery that a transaction acknowledges has ended."""
         self._fail(
             transaction,
             Refused(
@@ -392,7 +392,7 @@ class LocalTransactions:
         return transaction
 
     def _fail(self, transaction: LocalTransaction, refused: Refused) -> None:
-        """It cannot be committed any more; whoever discharges it learns why."""
+        """Roll a transaction back that cannot be committed any more; the answer to its discharge says why."""
         if transaction.failure is not None:
             return
         transaction.failure = refused
@@ -400,7 +400,7 @@ class LocalTransactions:
         self._drop(transaction)
 
     def _drop(self, transaction: LocalTransaction) -> None:
-        """Nothing of it happens."""
+        """Release all that a transaction holds, and undo its outcomes."""
         self._free(transaction)
         acknowledged, transaction.acknowledged = transaction.acknowledged, {}
         for (consumer, message_id), one in acknowledged.items():

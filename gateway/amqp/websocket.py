@@ -1,9 +1,8 @@
 """
-AMQP over WebSocket (OASIS, "AMQP WebSocket Binding 1.0"), between a socket and its connection, on listeners that have
-it.
+AMQP over WebSocket (OASIS, "AMQP WebSocket Binding 1.0"): a layer between a socket and its connection.
 
-The binding makes AMQP's bytes the payload of binary messages and says nothing of where one ends: to the connection
-this is a socket like any other. The WebSocket protocol itself (RFC 6455) is the websockets library's.
+The binding carries AMQP's bytes as the payload of binary messages, whose boundaries mean nothing: to the connection
+this is a socket like any other. The websockets library implements the WebSocket protocol itself (RFC 6455).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ UNOPENED_BYTES: Final = 64 * 1024
 SUBPROTOCOLS: Final = (Subprotocol("amqp"), Subprotocol("AMQPWSB10"))
 """The binding's name, and the one of its first draft, which some clients still ask for alone."""
 
-# What becomes of a connection is told by the connection; of the library only its own mistakes are to be heard.
+# The connection logs what happens to it; the library is to log only its own errors.
 _library_log = logging.getLogger("gateway.websockets")
 _library_log.setLevel(logging.ERROR)
 
@@ -39,8 +38,8 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     """
     The protocol of a socket, and to ``connection`` its transport.
 
-    A browser says in ``Origin`` which page's script connects. Only pages that the settings name may: on this machine
-    a gateway without users would else be open to every page that somebody looks at. Other programs send none.
+    A browser says in ``Origin`` which page's script connects. Only pages that the settings name may: otherwise a
+    gateway without users would be open to every page that a browser on this machine shows. Other programs send none.
     """
 
     def __init__(self, connection: Connection, settings: WebSocket) -> None:
@@ -57,16 +56,16 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._upgrade_bytes = 0
         self._is_reading = True
         self._has_closed = False
-        """The connection has, or what came is no AMQP: nothing more is for it."""
+        """The connection has closed, or the peer has sent no AMQP: no more input goes to the connection."""
         self._has_ended = False
-        """The protocol has: the socket is closed as soon as the connection has dealt with what came before."""
+        """The protocol has ended: the socket is closed once the connection has handled the input before that."""
 
     # --- from the socket --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._socket = cast("asyncio.Transport", transport)
-        # Its time to open begins now, not when the upgrade is asked for.
+        # The time that the client has to open begins now, not with the upgrade request.
         self._connection.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
@@ -76,8 +75,8 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             if self._upgrade_bytes > UNOPENED_BYTES:
                 self.abort()
                 return
-            # What is behind the upgrade is read once that is answered: before, the library takes a frame for one of a
-            # connection that is open already, and an answer has no place behind what it says to that.
+            # Bytes after the upgrade request are read once it is answered. Before, the library would take them for a
+            # frame of an open connection, and would reply to that frame before the request is answered.
             while self._protocol.state is State.CONNECTING and (end := data.find(b"\n", start) + 1):
                 self._receive(data[start:end])
                 start = end
@@ -96,7 +95,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             elif not isinstance(event, Frame):
                 continue  # a response, which is a client's
             elif event.opcode in (Opcode.BINARY, Opcode.CONT):
-                # Not asked of the protocol: that has read the peer's close already, where one is behind this.
+                # Our flag, not the protocol's state: the protocol may have read a close that follows this frame.
                 if event.data and not self._has_closed:
                     self._connection.data_received(bytes(event.data))
             elif event.opcode is Opcode.TEXT:
@@ -118,7 +117,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
-        # The library's parser waits for more in a circle with what it reads into.
+        # The library's parser waits for more input, in a reference cycle with the buffer that it reads.
         self._protocol.parser.close()
 
     def pause_writing(self) -> None:
@@ -141,7 +140,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Say that there will be no more; the socket is closed when the peer has answered."""
+        """Send a close frame; the socket is closed when the peer has answered."""
         self._has_closed = True
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
@@ -152,7 +151,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     def is_closing(self) -> bool:
         if self._socket is None or self._socket.is_closing():
             return True
-        # While the connection is to deal with what came before the peer's close, it is as if that were unread.
+        # The peer's close does not count yet while the connection still has to handle the input before it.
         is_over = self._protocol.state in (State.CLOSING, State.CLOSED)
         return is_over and (self._is_reading or not self._has_ended)
 
@@ -185,7 +184,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.resume_reading()
 
     def _send(self) -> None:
-        """Write what the protocol has to say, and close when it says nothing more."""
+        """Write the protocol's output, and close the socket after the last of it."""
         socket = self._socket
         if socket is None:
             return

@@ -1,10 +1,9 @@
 """
 Settings that change while the gateway runs, or between its starts.
 
-What administrators changed is kept in the data folder. What the configuration file names, the file decides; the rest
-administrators decide, and their value replaces the default. So nothing in the file is ever overruled, and nothing an
-administrator did is lost: a setting that the file names later hides what is kept, and uncovers it once the file no
-longer names it.
+Changes by administrators are kept in the data folder. The configuration file decides the settings that it names.
+Administrators decide the rest, and their values replace the defaults. So nothing overrules the file, and no change by
+an administrator is lost: a setting that the file names later hides the kept value until the file no longer names it.
 
 A second reading of the file is reconciled with the settings in effect: every difference is applied, except where
 ``_FIXED`` gives a reason against it.
@@ -38,17 +37,17 @@ ChangesByVpn: TypeAlias = "dict[str, Changes]"
 
 @cache
 def _reader() -> TypeAdapter[dict[VpnName, Vpn]]:
-    """Made where something is kept: most data folders have nothing, and it takes longer than reading does."""
+    """Made only where there are changes: most data folders have none, and making it takes longer than reading."""
     return TypeAdapter(dict[VpnName, Vpn])
 
 
 def setting_path(vpn: str, key: str = "") -> str:
-    """Where a setting of a Message VPN stands in a configuration; without a key, where the VPN's table does."""
+    """The path of a Message VPN's setting in a configuration; without a key, the path of the VPN's table."""
     return toml.dotted(["vpn", vpn, *key.split(".")] if key else ["vpn", vpn])
 
 
 def read_administered(data: Path) -> ChangesByVpn:
-    """What is kept in a data folder; nothing where there is none.
+    """The changes that are kept in a data folder; empty where there are none.
 
     Raises:
         ConfigError: It cannot be used.
@@ -71,7 +70,7 @@ def read_administered(data: Path) -> ChangesByVpn:
 
 
 def write_administered(data: Path, kept: ChangesByVpn) -> None:
-    """Keep it, durably, all or nothing.
+    """Write the changes durably, all or nothing.
 
     Raises:
         OSError: It could not be written.
@@ -90,7 +89,7 @@ def write_administered(data: Path, kept: ChangesByVpn) -> None:
 
 
 def administered_over(settings: Settings, kept: ChangesByVpn, named: Set[str]) -> Settings:
-    """``settings`` with what is kept wherever the file is silent; ``named`` are the paths of what it names."""
+    """``settings`` with the kept changes to all that the file does not name; ``named`` are the paths that it names."""
     vpns = dict(settings.vpns)
     for name, changes in kept.items():
         silent = {key: value for key, value in changes.items() if setting_path(name, key) not in named}
@@ -109,7 +108,7 @@ def changed(vpn: Vpn, changes: Changes) -> Vpn:
 
 
 def value_of(vpn: Vpn, key: str) -> Any:
-    """What a setting of a Message VPN is now, as ``Changes`` would have it."""
+    """The present value of a Message VPN's setting, in the form of ``Changes``."""
     found: Any = vpn
     for step in key.split("."):
         found = getattr(found, step)
@@ -128,7 +127,7 @@ def _nested(changes: Changes) -> dict[str, Any]:
 
 
 def _private(path: str, flags: int) -> int:
-    """A file that is its user's alone."""
+    """Open a file that only its user can read."""
     return os.open(path, flags, 0o600)
 
 
@@ -179,11 +178,11 @@ _KEPT: Final[Mapping[SettingPath, str]] = {
         "*",
     ): "is gone from the file, and has data: disable and delete it, or leave it out of the next start",
 }
-"""What may not come or go as a whole."""
+"""Tables that may not come or go as a whole."""
 
 
 class Difference(NamedTuple):
-    """A setting that is not as it was. ``reason`` is why it stays so; empty for one that was applied."""
+    """A setting that differs. ``reason`` says why the value before stays; empty where the new one was applied."""
 
     path: str
     before: str

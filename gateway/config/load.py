@@ -1,9 +1,9 @@
 """
 From a TOML file and command-line options to ``Settings``, or to everything that is wrong with them.
 
-Invariant: one run reports every problem. What cannot be read is reported, left out, and the rest is read as if it had
-not been there, so that rules over several settings are checked in the same run; a rule's complaint about a setting that
-was already reported is dropped as a consequence.
+Invariant: one run reports every problem. A setting that cannot be read is reported and left out, and the rest is read
+without it, so that rules over several settings are checked in the same run. A rule's complaint about a setting that was
+already reported is dropped, as a consequence of that.
 """
 
 import difflib
@@ -45,7 +45,7 @@ _SAYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What a command line says in place of the file; None or empty leaves the file's word."""
+    """What a command line says in place of the file; None or empty leaves what the file says."""
 
     data: Path | None = None
     listen: tuple[str, ...] = ()
@@ -66,22 +66,22 @@ class Configuration:
     """The paths of all that the file names, ``vpn.default.replay_log`` and ``vpn.default.replay_log.quota_mb``."""
 
     def read_again(self) -> "Configuration":
-        """The same file as it is now.
+        """Read the same file again.
 
         Raises:
-            ConfigError: With every problem there is, one being that there is no file.
+            ConfigError: With every problem there is; also where there is no file.
         """
         if self.file is None:
             raise ConfigError(["there is nothing to read again: the gateway was started without --config"])
-        # Another data folder in the file is for the next start: what administrators changed lies in this one.
+        # Another data folder in the file is for the next start: administrators' changes are in the present one.
         return read(self.file, self.overrides, kept_in=self.settings.data)
 
 
 def read(
     file: Path | None = None, overrides: Overrides | None = None, *, kept_in: Path | None = None
 ) -> Configuration:
-    """The settings in ``file`` (none: the defaults), then ``overrides``, then what administrators changed, which is
-    kept in the data folder (or another one). Also looks at the files the settings name.
+    """The settings in ``file`` (None: the defaults), then ``overrides``, then the changes by administrators, which are
+    kept in the data folder (or in ``kept_in``). Also checks the files that the settings name.
 
     Raises:
         ConfigError: With every problem there is.
@@ -98,7 +98,7 @@ def read(
     settings, problems, named = _read(text, str(file))
     settings = _override(settings, overrides, problems)
     kept = read_administered(kept_in or settings.data)
-    # The rules are about what is in the file; a user may enter what an administrator made all the same.
+    # The rules are about the file; yet its users may enter Message VPNs that an administrator made.
     made = {name: Vpn() for name in kept}
     problems += unrelated(broken_rules(replace(settings, vpns=made | settings.vpns)), problems)
     problems += unrelated(unusable_files(settings), problems)
@@ -136,7 +136,7 @@ def _read(
     problems: list[ConfigProblem] = []
     while True:
         try:
-            # Through JSON, because there the strict mode knows arrays and tables, as TOML has them.
+            # Through JSON, because there pydantic's strict mode takes arrays and tables as TOML has them.
             settings = READER.validate_json(json.dumps(document, default=str), by_alias=True, by_name=False)
         except ValidationError as error:
             details = error.errors(include_url=False)
@@ -155,7 +155,7 @@ def _paths(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _place(detail: ErrorDetails) -> tuple[int | str, ...]:
-    """Where an error is; one about a table's key itself stands at that key."""
+    """The place of an error; the key, where the error is about a table's key itself."""
     location = detail["loc"]
     return location[:-1] if location and location[-1] == "[key]" else location
 
@@ -223,7 +223,7 @@ def _override(settings: Settings, overrides: Overrides, problems: list[ConfigPro
         except ValueError as error:
             problems.append(ConfigProblem("--admin", f"{overrides.admin}: {error}"))
         else:
-            # With the file's certificate, if it has one: a port on the command line must not open a door in clear.
+            # With the file's certificate, if it has one: a port on the command line must not turn TLS off.
             settings = replace(settings, admin=replace(settings.admin, host=address.host, port=address.port))
             if address.secure and settings.admin.tls is None:
                 says = f"{overrides.admin}: `https://` needs a certificate; give the file an `[admin.tls]`"
@@ -232,8 +232,7 @@ def _override(settings: Settings, overrides: Overrides, problems: list[ConfigPro
 
 
 def _listener(address: ListenAddress, configured: tuple[Listener, ...]) -> Listener:
-    """A listener at ``address`` that is otherwise like the first configured one with TLS, or the first one
-    without."""
+    """A listener at ``address``, otherwise like the first configured one with TLS, or without, as the address says."""
     for listener in configured:
         if address.secure == (listener.tls is not None):
             return replace(listener, host=address.host, port=address.port)
@@ -245,7 +244,7 @@ def _listener(address: ListenAddress, configured: tuple[Listener, ...]) -> Liste
 SecretKind: TypeAlias = Literal["password", "token", "sas_key"]
 
 SAS_KEY_CHARACTERS: Final = 16
-"""Fewest characters of a key. Whoever sees one signature can try keys for as long as he likes."""
+"""Fewest characters of a key. An attacker who has seen one signature can try keys for as long as he likes."""
 
 
 def secret_of(user: User, kind: SecretKind) -> str | None:
@@ -291,7 +290,7 @@ def unusable_files(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def _uses_of_files(settings: Settings) -> Iterator[tuple[str, Callable[[], object]]]:
-    """For each file that a setting names, the setting's path and what raises ValueError where it is of no use."""
+    """For each file that a setting names: the setting's path, and a function that raises ValueError for a bad file."""
     places = {f"listener[{index}].tls": listener.tls for index, listener in enumerate(settings.listeners)}
     for path, tls in {**places, "admin.tls": settings.admin.tls}.items():
         if tls:
@@ -329,17 +328,17 @@ def _check_extra() -> None:
 
 
 def check_key_set(file: Path) -> None:
-    """That a file is a JSON Web Key Set (RFC 7517 section 5); which of its keys are of use is seen later.
+    """Check that a file is a JSON Web Key Set (RFC 7517 section 5); its keys are checked later.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     try:
         keys = json.loads(_content(file))["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
         keys = None
     if not isinstance(keys, list):
-        _content(file)  # where that is why, it is said
+        _content(file)  # raises the reason where the file cannot be read
         raise ValueError(f'{file} is no JSON Web Key Set, `{{"keys": [...]}}`')
 
 
@@ -354,4 +353,4 @@ _SECRETS_OF_USERS: Final[Mapping[SecretKind, Callable[[str], str]]] = {
     "token": check_token_hash,
     "sas_key": check_sas_key,
 }
-"""With what checks each."""
+"""The kinds of secrets, each with its check."""

@@ -30,7 +30,7 @@ class ConfigError(ValueError):
 class ConfigProblem:
     """One thing that is wrong at ``path``; ``says`` ends the sentence that the path begins.
 
-    ``given`` are the paths of other settings that the sentence takes for granted.
+    ``given`` are the paths of other settings on which the problem depends.
     """
 
     path: str
@@ -174,7 +174,7 @@ def _users(settings: Settings) -> Iterator[ConfigProblem]:
         for key in ("password", "token"):
             if getattr(user, key) is not None and getattr(user, f"{key}_file") is not None:
                 yield ConfigProblem(f"{path}.{key}_file", f"stands beside `{key}`; keep one of the two")
-        # With identity providers, it may be a token that says this name.
+        # With identity providers, a token may name this user.
         has_token = user.token or user.token_file or user.sas_key_file or settings.identity_providers
         if not (user.password or user.password_file or user.certificate_names or has_token):
             if name != ANONYMOUS_USER:
@@ -323,7 +323,7 @@ def _dead_letter_circles(vpn: Vpn, at: At) -> Iterator[ConfigProblem]:
     }
     for name, way in ways.items():
         circle = circle_of(name, ways)
-        # A queue that is its own is told of in other words; and one sentence is enough for a circle.
+        # A queue that is its own dead message queue is reported elsewhere; one sentence is enough for a circle.
         if circle and way.queue != name and name == min(circle):
             yield ConfigProblem(
                 at("queue", name, "dead_message_queue"),
@@ -332,7 +332,7 @@ def _dead_letter_circles(vpn: Vpn, at: At) -> Iterator[ConfigProblem]:
 
 
 def _view(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]:
-    """A view of the log: settings of messages that lie on a queue make no sense there."""
+    """A view of the log: settings for messages on a queue make no sense there."""
     is_valued = queue.kind == EndpointKind.LAST_VALUE.value
     for found in QUEUE_KEYS:
         instead = found.setting.on_streams

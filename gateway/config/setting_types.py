@@ -36,12 +36,12 @@ def new_token() -> str:
 
 
 def token_hash(token: str) -> str:
-    """What the configuration holds of a token."""
+    """The hash of a token, as the configuration holds it."""
     return _PREFIX + hashlib.sha256(token.encode()).hexdigest()
 
 
 def spelled(pattern: str, otherwise: str) -> Callable[[str], str]:
-    """A check that a text is of a form; ``otherwise`` has ``{}`` where the text is to stand, if it may be shown."""
+    """A check that a text is of a form; ``otherwise`` is the error, with ``{}`` for the text if it may be shown."""
     form = re.compile(pattern)
 
     def check(text: str) -> str:
@@ -71,8 +71,7 @@ def table(kind: type[T]) -> type[T]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach ``host``; a name other than ``localhost`` is taken as
-    reachable."""
+    """Whether only programs on this machine can reach ``host``. A name other than ``localhost`` counts as reachable."""
     if host == "localhost":
         return True
     try:
@@ -85,7 +84,7 @@ def check_host(host: str) -> str:
     """``host`` as it is, if a socket can be bound to it by that text.
 
     Raises:
-        ValueError: None can.
+        ValueError: No socket can.
     """
     if host in {"", "*"}:
         raise ValueError("name a host; for every address of this machine write `0.0.0.0` or `::`")
@@ -106,10 +105,10 @@ def _collector_url(text: str) -> str:
 
 
 def check_provider_url(text: str) -> str:
-    """``text`` as it is, if what is read there comes from who it is asked of.
+    """``text`` as it is, if only the provider can answer there.
 
     Raises:
-        ValueError: It is no URL, or goes over a network in clear, where anybody could put keys of his own into it.
+        ValueError: It is no URL, or uses plain HTTP over a network, where an attacker could put in keys of his own.
     """
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.fragment:
@@ -143,7 +142,7 @@ def check_password_hash(text: str) -> str:
     """``text`` as it is, if a password can be checked against it.
 
     Raises:
-        ValueError: None can; the sentence does not quote it.
+        ValueError: No password can; the sentence does not quote it.
     """
     try:
         parse_password(text)
@@ -233,7 +232,7 @@ def parse_address(text: str) -> ListenAddress:
     """The address in ``127.0.0.1:5672``, ``[::1]:5672``, ``amqp://…`` or ``amqps://…``.
 
     Raises:
-        ValueError: It is none; the text says what is wrong.
+        ValueError: It is no address; the text says what is wrong.
     """
     scheme, marker, rest = text.rpartition("://")
     if marker and scheme not in {"amqp", "amqps", "http", "https"}:

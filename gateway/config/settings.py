@@ -43,7 +43,7 @@ from gateway.config.setting_types import (
 from gateway.config.vpn import Vpn
 
 MOST_MESSAGE_BYTES: Final = 512 * 2**20
-"""What every store can keep as one row, with room for what stands beside it."""
+"""What every store can keep in one row, with room for the row's other columns."""
 
 
 @table
@@ -233,10 +233,10 @@ GlobalAccess: TypeAlias = Literal["none", "read-only", "read-write"]
 """Least first. As Solace calls the levels of its administrators."""
 
 LinkStealing: TypeAlias = Literal["session", "connection", "container"]
-"""Within what a link's name stands for one link."""
+"""The scope within which a link displaces an older link of the same name."""
 
 UnknownHostname: TypeAlias = Literal["default", "refuse"]
-"""What an open gets whose host name is no Message VPN's."""
+"""What happens where the hostname of an open frame names no Message VPN."""
 
 PERMISSIONS = ("publish", "consume", "browse", "replay", "administer")
 """The lists of a user's permissions, by their keys."""
@@ -325,7 +325,7 @@ class Listener:
 
     @property
     def is_private(self) -> bool:
-        """Nobody on the way reads what is said here."""
+        """Whether nobody can read its traffic on the way."""
         return self.tls is not None or is_loopback(self.host)
 
     def url(self, port: int | None = None) -> str:
@@ -546,16 +546,16 @@ class Settings:
 
     @property
     def has_users(self) -> bool:
-        """Whether there is anybody who could say who he is; else everybody may do everything."""
+        """Whether there is any user or identity provider; otherwise everyone may do everything."""
         return bool(self.users or self.identity_providers)
 
     def mechanisms(self, listener: Listener) -> tuple[Mechanism, ...]:
         """SASL mechanisms to offer on ``listener``, best first: those it names, or those the users and TLS make
         sensible.
 
-        PLAIN shows the password to whoever reads the wire (RFC 4616 §5), and what takes tokens the token (RFC 7628
-        §4), so they are left out where that is possible. Tokens come last: a client that has a name and a password
-        might take them for a token.
+        PLAIN shows the password to anyone who reads the wire (RFC 4616 §5), and the mechanisms for tokens show the
+        token (RFC 7628 §4), so they are left out where that is possible. Those for tokens come last: a client that has
+        a name and a password might use these as a token.
         """
         if listener.sasl:
             return listener.sasl
@@ -570,12 +570,12 @@ class Settings:
                 offered.append("PLAIN")
         if self.identity_providers and listener.is_private:
             if listener.rabbitmq_mode and "PLAIN" not in offered:
-                offered.append("PLAIN")  # by which its clients show their tokens
+                offered.append("PLAIN")  # its clients send tokens as passwords
             offered += ["OAUTHBEARER", "XOAUTH2"]
         return tuple(offered)
 
     def accepts_tokens(self, listener: Listener) -> bool:
-        """Whether who says nothing about himself on ``listener`` can still show a token."""
+        """Whether a client that signs in anonymously on ``listener`` can then show a token."""
         has_keys = any(user.sas_key_file for user in self.users.values())
         has_providers = bool(self.identity_providers) and listener.is_private
         return listener.event_hubs_mode and (has_keys or has_providers)

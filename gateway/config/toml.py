@@ -1,8 +1,8 @@
 """
 Settings as TOML 1.0: values and dotted paths, the keys of each table, the commented example, the settings in effect.
 
-In the example, prose lines begin with ``# ``; settings that have no default to show (a user, a queue, TLS) stand as a
-sample behind a ``#`` with no blank, so that taking those marks away gives a configuration that can be read too.
+In the example, prose lines begin with ``# ``. Settings that have no default to show (a user, a queue, TLS) are samples
+after a ``#`` without a blank, so that removing those marks gives a configuration that can be read, too.
 """
 
 import ast
@@ -61,7 +61,7 @@ READER = TypeAdapter(Settings)
 
 @cache
 def _schema() -> dict[str, Any]:
-    """Made when it is asked for: a gateway whose settings are right has no use for it."""
+    """Made when it is asked for: a gateway whose settings are valid does not need it."""
     return READER.json_schema(by_alias=True)
 
 
@@ -88,7 +88,7 @@ def _descriptions(kind: type) -> dict[str, str]:
     """
     The docstrings below the fields of a class, by attribute; none where its source is not there.
 
-    pydantic can read them, too, and does when the reader is made: with each start of a gateway, which needs none.
+    pydantic could read them, too, but would at each start of a gateway, which does not need them.
     """
     try:
         source = inspect.getsource(kind)
@@ -108,7 +108,7 @@ def _descriptions(kind: type) -> dict[str, str]:
 
 
 def keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
-    """The keys of the table at ``place``, inside which a step is a key or an index."""
+    """The keys of the table at ``place``, whose steps are keys and indexes."""
     node = _schema()
     for step in (*place, None):
         for option in node.get("anyOf", ()):  # a table that may be absent
@@ -125,7 +125,7 @@ def keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
 
 _WIDTH = 100
 SECRETS: Final = frozenset({"password", "token"})
-"""Keys of settings that are shown to nobody."""
+"""Keys of settings that are never shown."""
 
 
 def commented_toml(samples: Mapping[str, object]) -> str:
@@ -133,7 +133,7 @@ def commented_toml(samples: Mapping[str, object]) -> str:
     Every setting with its default and the reason for it; reading it gives ``Settings()``.
 
     Args:
-        samples: Of what has no default to show, by the attribute.
+        samples: Samples of settings that have no default to show, by attribute.
     """
     style = _Style(samples=samples)
     return "\n".join([*style.prose(getdoc(Settings) or ""), "", *_lines(Settings(), (), style)])
@@ -148,7 +148,7 @@ def effective_toml(settings: Settings, *, show_secrets: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
-    """How to render: with prose where there are samples, and which settings keep their value to themselves."""
+    """How to render: with prose where there are samples, and without the values of hidden settings."""
 
     samples: Mapping[str, object] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()

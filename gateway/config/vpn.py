@@ -1,8 +1,8 @@
 """
 Settings of one Message VPN: its queues, its topics, its replay log, its store, and the peers that copies may go to.
 
-What is said here of a queue holds when the gateway starts; clients and administrators may create more. A queue's table
-has a key for each setting of an endpoint (``gateway.core.endpoint.settings``), which is defined there and once.
+The queues here exist when the gateway starts; clients and administrators may create more. A queue's table has a key for
+each setting of an endpoint, which is defined once, in ``gateway.core.endpoint.settings``.
 """
 
 import re
@@ -53,7 +53,7 @@ class QueueKey:
     default: Any
 
     def value_of(self, settings: EndpointSettings) -> Any:
-        """What the file would say of an endpoint with these settings."""
+        """The value in the file for an endpoint with these settings."""
         return self.setting.told(getattr(settings, self.setting.name), self.unit)
 
 
@@ -71,10 +71,10 @@ SETTING_TYPES: Final[dict[SettingType, Any]] = {
 }
 
 _SPELLED_OTHERWISE: Final = {"quota_bytes": ("quota_mb", Unit.MEGABYTES)}
-"""Keys and units that are not those of the setting."""
+"""Keys and units that differ from those of the setting."""
 
 _DEFAULTS: Final = {"default_start": "live"}
-"""Defaults that are said in words in the file, where nothing is kept."""
+"""Defaults that are a word in the file, and no value in the endpoint's settings."""
 
 
 def _keys() -> Iterator[QueueKey]:
@@ -98,31 +98,31 @@ def with_queue_settings(table: type[T]) -> type[T]:
 
 
 def endpoint_settings(queue: object) -> EndpointSettings:
-    """What such a table says, as it is kept of an endpoint."""
+    """The endpoint settings that such a table gives."""
     return EndpointSettings(
         **{k.setting.name: k.setting.read(getattr(queue, k.key), k.unit) for k in QUEUE_KEYS}
     )
 
 
 SCHEMES: Final = ("postgresql", "postgres")
-"""Of URLs whose engines there are."""
+"""Schemes of URLs that there is an engine for."""
 
 _PASSWORD_IN_FRONT: Final = re.compile(r"(://[^:/?#@\s]*):(\S*)@")
 _PASSWORD_BEHIND: Final = re.compile(r"([?&](?:ssl)?password=)[^&#\"\s]*", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
-    """A text, such as a store's URL, with the passwords of URLs in it taken out: for logs, and whoever looks on."""
+    """A text, such as a store's URL, without the passwords of URLs in it, for logs and pages."""
     return _PASSWORD_BEHIND.sub(r"\1***", _PASSWORD_IN_FRONT.sub(r"\1:***@", text))
 
 
 def has_password(url: str) -> bool:
-    """Whether a store's URL says the password."""
+    """Whether a store's URL contains a password."""
     return masked(url) != url
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """A store's URL without the password in front of its hosts, and that, decoded, if there is one."""
+    """A store's URL without the password before its hosts; and that password, decoded, or None."""
     found = _PASSWORD_IN_FRONT.search(url)
     if found is None:
         return url, None
@@ -350,7 +350,7 @@ class Queue:
 
     @property
     def settings(self) -> EndpointSettings:
-        """What is said of the queue beside these two: a key for each setting of an endpoint."""
+        """The endpoint settings of the queue: all keys except these two."""
         return endpoint_settings(self)
 
 

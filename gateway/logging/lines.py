@@ -1,10 +1,10 @@
 """
-Log lines: how structlog makes them, what of a peer's text they show, how many a peer may cause, who writes them.
+Log lines: how structlog makes them, how much of a peer's text they show, how many a peer may cause, what writes them.
 
-``configure`` is called once, by ``gateway.app``, before anything logs: loggers keep what they find at their first use.
-Lines of libraries that use the standard library's logging come out in the same form. A thread of its own writes the
-lines, so that a full pipe or a slow terminal blocks nobody who logs; lines that find too many waiting are dropped and
-counted. Lines that one peer causes too often are held back and counted, too.
+``configure`` is called once, by ``gateway.app``, before anything logs: loggers keep the configuration of their first
+use. Lines of libraries that use the standard library's logging come out in the same form. A thread of its own writes
+the lines, so that a full pipe or a slow terminal does not block the code that logs. While too many lines wait, new ones
+are dropped and counted. Lines that one peer causes too often are held back and counted, too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from gateway.logging import log_keys
 
 
 def configure(settings: Logging, stream: TextIO | None = None) -> None:
-    """Write log lines of ``settings.level`` and above to ``stream`` (stderr if None); times are ISO 8601 in
-    UTC."""
+    """Write log lines of ``settings.level`` and above to ``stream`` (stderr if None); times are ISO 8601 in UTC."""
     writer = LineWriter(sys.stderr.fileno()) if stream is None else None
     stream = cast(TextIO, writer or stream)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
@@ -48,7 +47,7 @@ def configure(settings: Logging, stream: TextIO | None = None) -> None:
             structlog.dev.ConsoleRenderer(colors=stream.isatty()),
         ]
     else:
-        # Without local variables: there are passwords, and messages, among them.
+        # Without local variables: passwords and messages are among them.
         tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         rendering = [
             structlog.processors.ExceptionRenderer(tracebacks),
@@ -85,7 +84,7 @@ def _adopt_standard_logging(
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
-    # What Python itself would write to stderr, and wait for it.
+    # Python itself would write these to stderr, and wait for that.
     sys.unraisablehook = _log_unraisable
     threading.excepthook = _log_of_thread
 
@@ -107,20 +106,20 @@ def _log_of_thread(found: Any) -> None:
 
 
 MOST_CHARACTERS: Final = 200
-"""Of a text in a line. Names are shorter, as a rule; a peer may give us one of 64 kB that stands in every line."""
+"""Longest text in a line. Names are shorter, as a rule; a peer may use one of 64 kB, which every line would show."""
 
 MOST_SENTENCE: Final = 1_000
-"""Of a sentence of ours, in which a peer's text may stand, and of an error's."""
+"""Longest sentence of ours, which may quote a peer's text, and longest text of an error."""
 
 MOST_TRACEBACK: Final = 20_000
-"""Of a traceback that is one text."""
+"""Longest traceback that is one text."""
 
 _SENTENCES: Final = frozenset({"event", "reason", "exc_value"})
 _MOST_ITEMS: Final = 100
 
 
 def cut(value: Any, most: int = MOST_CHARACTERS) -> Any:
-    """A text that is no longer than that, and says so where it was; anything else as it is."""
+    """A text cut to ``most`` characters, which says how long it was; any other value as it is."""
     if isinstance(value, str) and len(value) > most:
         return f"{value[:most]}... ({len(value)} characters)"
     return value
@@ -128,8 +127,8 @@ def cut(value: Any, most: int = MOST_CHARACTERS) -> Any:
 
 def shown(value: Any, most: int = MOST_CHARACTERS) -> Any:
     """
-    A value as it may stand in a line: texts cut, and their control characters written out. A terminal obeys some of
-    those, and others make one character six in JSON.
+    A value in the form that a line may show: texts are cut, and their control characters escaped. A terminal obeys some
+    control characters, and JSON writes others as six characters.
     """
     match value:
         case str():
@@ -148,7 +147,7 @@ def shown(value: Any, most: int = MOST_CHARACTERS) -> Any:
 
 
 def shown_values(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor of structlog: every value of a line as it may stand there."""
+    """A processor of structlog: puts every value of a line into the form that the line may show."""
     for key, value in line.items():
         if key.startswith("_"):
             continue  # structlog's own, for its last processor
@@ -174,18 +173,20 @@ def _escaped(text: str) -> str:
 
 
 BURST: Final = 20
-"""Lines of one kind at once: a client with many links, each refused, is still seen whole."""
+"""Lines of one kind in a burst: a client with many links, each refused, still gets a line for each."""
 
 PER_SECOND: Final = 1.0
-"""Lines of one kind after those."""
+"""Lines of one kind after a burst, per second."""
 
 
 class LineRate:
     """
+    Limits the rate of lines, each kind by itself.
+
     Args:
         seconds: A clock that only goes forward.
-        burst: Lines of one kind at once.
-        per_second: Lines of one kind after those.
+        burst: Lines of one kind in a burst.
+        per_second: Lines of one kind after that.
     """
 
     def __init__(
@@ -195,14 +196,14 @@ class LineRate:
         self._burst = burst
         self._per_second = per_second
         self._kinds: dict[str, tuple[float, float, int]] = {}
-        """By kind: what may still be said, as of when; and how many lines were held back since one was said."""
+        """By kind: how many lines may still be written, at what time; how many were held back since the last line."""
 
     def admit(self, kind: str, carried: int = 0) -> int | None:
         """
-        One more line of this kind.
+        Ask to write one more line of this kind.
 
         Args:
-            carried: Lines that it stands for, as they were left out before.
+            carried: Lines of this kind that were held back elsewhere, and that it is to report.
 
         Returns:
             How many were held back since the last one; None if this one is to be held back, too.
@@ -219,26 +220,28 @@ class LineRate:
 
     @property
     def held_back(self) -> int:
-        """Lines of all kinds that were held back and nobody has been told of."""
+        """Lines of all kinds that were held back, and that no line has reported."""
         return sum(held_back for _, _, held_back in self._kinds.values())
 
 
 ADDRESS_BURST: Final = 200
-"""Lines of one kind at once: as many clients that come again after a restart are seen one by one."""
+"""Lines of one kind in a burst: so many clients that reconnect after a restart get a line each."""
 
 ADDRESS_PER_SECOND: Final = 5.0
-"""Lines of one kind after those."""
+"""Lines of one kind after a burst, per second."""
 
 MOST_ADDRESSES: Final = 1_024
 """Addresses that are remembered; with one more, the one that was quiet the longest is forgotten."""
 
 QUIET_SECONDS: Final = 10.0
-"""Without a line for so long, an address is forgotten, and what was held back is told. Its next burst is said whole
-only then when it would have been anyway."""
+"""An address without a line for so long is forgotten, and its held-back lines are reported. ``PeerLines`` waits at
+least until the address may have a whole burst again, so that forgetting it changes nothing."""
 
 
 class PeerLines:
     """
+    Limits the rate of the lines about each address.
+
     Args:
         seconds: A clock that only goes forward.
     """
@@ -254,15 +257,15 @@ class PeerLines:
         self._per_second = per_second
         self._quiet_seconds = max(QUIET_SECONDS, burst / per_second)
         self._rates: OrderedDict[str, tuple[LineRate, float]] = OrderedDict()
-        """By address, and since when it is quiet; that which is the longest comes first."""
+        """By address: its rate, and the time of its last line; the oldest comes first."""
         self._forgotten = 0
 
     def admit(self, address: str, kind: str, held_back: int = 0) -> int | None:
         """
-        One more line of this kind.
+        Ask to write one more line of this kind.
 
         Args:
-            held_back: Lines that it stands for, as they were left out before.
+            held_back: Lines of this kind that were held back elsewhere, and that it is to report.
 
         Returns:
             How many were held back since the last one; None if this one is to be held back, too.
@@ -281,11 +284,11 @@ class PeerLines:
 
     def untold(self, *, all_of_them: bool = False) -> list[tuple[str, int]]:
         """
-        Addresses from which nothing more comes, with how many lines of theirs were left out that no later line has
-        told of; the address is empty for those that were forgotten before.
+        Addresses without a line for some time, with the number of their lines that were held back and not reported;
+        the address is empty for the addresses that were forgotten before.
 
         Args:
-            all_of_them: Of every address: nothing more is said.
+            all_of_them: Return every address: no more lines follow.
         """
         found = [("", self._forgotten)]
         self._forgotten = 0
@@ -301,20 +304,20 @@ class PeerLines:
 
 
 MOST_WAITING: Final = 2 * 1024 * 1024
-"""Characters of lines that wait for their stream: some ten thousand lines."""
+"""Characters of lines that may wait to be written: some ten thousand lines."""
 
 STOP_SECONDS: Final = 1.0
 """How long an end waits for the last lines to be written."""
 
 
 class LineCounts:
-    """What did not come out, of all this process has logged."""
+    """How many lines of this process were not written."""
 
     def __init__(self) -> None:
         self.dropped = 0
-        """Lines that nobody took in time, or that could not be written."""
+        """Lines for which too many others waited, or that could not be written."""
         self.held_back = 0
-        """Lines that one connection, or one address, had too many of."""
+        """Lines beyond the rate of a connection or an address."""
 
 
 COUNTS: Final = LineCounts()
@@ -326,8 +329,8 @@ class LineWriter:
     A stream whose ``write`` never waits.
 
     Args:
-        descriptor: Of the file, pipe or terminal they go to. It is written to past Python's own streams: those have a
-            lock, which everybody would wait for.
+        descriptor: Of the file, pipe or terminal. It is written to directly: Python's own streams have a lock, for
+            which every thread would wait.
         most: Characters that may wait.
     """
 
@@ -352,7 +355,7 @@ class LineWriter:
         Begin to write.
 
         Args:
-            told: The line that says how many were dropped.
+            told: Returns the line that says how many were dropped.
         """
         self._thread = threading.Thread(target=self._run, args=(told,), name="log", daemon=True)
         self._thread.start()
@@ -372,11 +375,11 @@ class LineWriter:
         """Lines are flushed as they are written."""
 
     def isatty(self) -> bool:
-        """Whether a person looks at the stream."""
+        """Whether the stream is a terminal."""
         return os.isatty(self._descriptor)
 
     def close(self) -> None:
-        """Write what waits, for a moment at most."""
+        """Write the lines that wait, for ``STOP_SECONDS`` at most."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -391,7 +394,7 @@ class LineWriter:
         has_failed = False
         while True:
             with self._changed:
-                # Lines that were dropped are told of though no other follows them, unless that failed just now.
+                # Dropped lines are reported even if no other line follows, unless writing has just failed.
                 while not (self._waiting or self._is_closed or (self._untold and not has_failed)):
                     self._changed.wait()
                 text = "".join(self._waiting)
@@ -407,7 +410,7 @@ class LineWriter:
                 self._put(text.encode(errors="backslashreplace"))
             except OSError:
                 has_failed = True
-                # A full disk, or a pipe that was closed: whoever logs has more to do than that.
+                # A full disk, or a pipe that was closed: the code that logs has to go on.
                 with self._changed:
                     self._counts.dropped += count
                     self._untold += untold + count
@@ -422,5 +425,5 @@ class LineWriter:
             try:
                 left = left[os.write(self._descriptor, left) :]
             except BlockingIOError:
-                # Whoever started us set it to not wait.
+                # The process that started us has made it non-blocking.
                 select.select((), (self._descriptor,), ())

@@ -1,11 +1,11 @@
 """
 Attaches: what a peer asks for, the steps by which its link is set up, and the answer.
 
-A request is read off the engine once: each part by our own codec, a malformed part refused by name. What it asks for is
-found or made, permitted and durable; then the link is registered, and its attach answered. The reply to a consumer or
-reader says which filters are in place, and where its replay really starts.
+A request is read from the engine once: our own codec reads each part, and a malformed part is refused by its name. The
+node is permitted, found or made, and durable before the link is registered and its attach answered. The reply to a
+consumer or reader says which filters are in place, and where its replay really starts.
 
-A refusal is what AMQP 1.0 section 2.6.3 has it be: the attach is answered with a null terminus and detached with the
+A refusal follows AMQP 1.0 section 2.6.3: the attach is answered with a null terminus, and the link detached with the
 error.
 """
 
@@ -64,7 +64,7 @@ async def attach(
     Answer an attach; never raises for a mistake of the peer's.
 
     Args:
-        setup_of: How a link is set up whose terminus is no request node, by the kind of its source or target.
+        setup_of: Returns the setup of a link whose terminus is no request node.
     """
     client.steal(request.name, publishes=request.publishes)
     try:
@@ -91,13 +91,13 @@ async def attach(
 
 def _checked(client: Client, request: AttachRequest) -> ServedNode | None:
     """
-    Look at what is the same for links of every kind.
+    Check what is the same for links of every kind.
 
     Returns:
-        The request node that the attach is to; None where it is to none.
+        The request node that the attach names; None where it names none.
 
     Raises:
-        Refused: The request is no good, or is not for this gateway.
+        Refused: The request is not valid, or is not for this gateway.
     """
     if not request.name:
         # Mandatory (AMQP 1.0 section 2.7.3); a durable subscription is named by it.
@@ -127,7 +127,7 @@ def _checked(client: Client, request: AttachRequest) -> ServedNode | None:
             )
     served = client.spoken.nodes.get(without_host(address))
     if client.token_check is not None:
-        # What names an entity is looked at once it is read: in another spelling it is the same, or another.
+        # An address that names an entity is checked once it is parsed, as its spelling must not matter.
         names_none = not address or request.is_dynamic or request.is_for_coordinator
         if names_none if served is None else not served.looks_at_tokens:
             client.token_check.require_all()
@@ -150,7 +150,7 @@ async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> N
     Take a setup's steps.
 
     Raises:
-        Refused: One of them did.
+        Refused: A step has raised it.
     """
     link, attached = request.link, None
     is_registered = False
@@ -165,7 +165,7 @@ async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> N
             client.links.register(attached)
             is_registered = True
     finally:
-        # Refused, or the link or its connection did not wait for the answer.
+        # A step was refused, or the link or its connection has ended before the answer.
         if not is_registered:
             setup.release()
     if attached is None or not is_registered:
@@ -181,7 +181,7 @@ async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> N
 
 
 def _is_gone(client: Client, request: AttachRequest) -> bool:
-    """Whether the peer has left while we were busy for it."""
+    """Whether the peer has detached the link, or the connection has ended, meanwhile."""
     return not (client.is_connected and client.links.is_known(request.link))
 
 
@@ -200,12 +200,12 @@ def refuse(link: Link, refused: Refused) -> None:
 
 class LinkSetup(ABC):
     """
-    How a link of one kind is set up, step by step: what is behind its source or target is found or made, then the link
-    is bound to it, then its attach is answered. A kind that has nothing to do in a step leaves it as it is here.
+    The setup of a link of one kind, in steps: the node of its source or target is found or made, the link is bound to
+    the node, and the attach is answered. A kind overrides the steps that do something for it.
 
-    ``attach`` takes the steps in this order, and sees to all that is the same for every kind. A step that raises
-    ``Refused`` has the attach answered with that. Then, and when the peer did not wait for the answer, ``release`` is
-    called instead of the steps that are left.
+    ``attach`` takes the steps in this order, and does all that is the same for every kind. If a step raises
+    ``Refused``, the attach is answered with that. Then, and if the link ends before the answer, ``release`` is called
+    instead of the remaining steps.
     """
 
     def __init__(self, client: Client, request: AttachRequest) -> None:
@@ -214,25 +214,25 @@ class LinkSetup(ABC):
         self._link = request.link
 
     async def prepare(self) -> None:  # noqa: B027
-        """Find or make what is behind the source or target; returns when that is durable."""
+        """Find or make the node; returns when it is durable."""
 
     @abstractmethod
     async def bind(self) -> AttachedLink | None:
-        """Make the link, with its place at what is behind it; None where that place is lost again already."""
+        """Make the link, bound to the node; None where it has lost that binding already."""
 
     @abstractmethod
     def reply(self) -> None:
         """Fill in our side of the attach."""
 
     def closed_early(self) -> None:  # noqa: B027
-        """The peer has closed the link before its attach was answered: what is asked for by closing it is done."""
+        """The peer has closed the link before its attach was answered: do what the close asks for."""
 
     def opened(self) -> None:  # noqa: B027
         """The attach is answered."""
 
     @abstractmethod
     def log_values(self) -> Mapping[str, Any] | None:
-        """What the log says of the attached link, besides its name; None where it says nothing."""
+        """What the log says about the attached link in addition to its name; None for no line."""
 
     def release(self) -> None:  # noqa: B027
         """The link will not be attached: give back what was taken for it."""
@@ -243,7 +243,7 @@ class RequestNodeTerminus(LinkSetup):
     A request node as a target, for requests, or as a source, for their answers.
 
     Args:
-        served: The node, and who carries out what is asked of it.
+        served: The node, and the function that carries out its requests.
     """
 
     def __init__(self, client: Client, request: AttachRequest, served: ServedNode) -> None:
@@ -268,7 +268,7 @@ class RequestNodeTerminus(LinkSetup):
             link.source.copy(link.remote_source)
             link.target.copy(link.remote_target)
             link.rcv_settle_mode = Link.RCV_FIRST
-            # An answer is told once: who does not get it asks again.
+            # An answer is sent once: a client that does not get it asks again.
             link.snd_settle_mode = Link.SND_SETTLED
 
     def log_values(self) -> dict[str, Any]:
@@ -284,42 +284,42 @@ class AttachRequest:
     no error.
 
     Args:
-        link: The engine's; what is read is the peer's side of it.
-        termini: What is said of its source and target, and the engine does not tell.
+        link: The engine's link, of which the peer's side is read.
+        termini: What the attach frame says about its source and target, and the engine does not tell.
     """
 
     def __init__(self, link: Link, termini: AttachedTermini) -> None:
         self.link = link
         self.termini = termini
         self.publishes: bool = link.is_receiver
-        """The peer sends on it."""
+        """Whether the peer sends on it."""
         self.name: str = link.name
         """The link's name; empty where the peer gave it none."""
         self.end = "target" if self.publishes else "source"
-        """Which of its termini is here, as the specification calls it."""
+        """Which of its termini is at the gateway, by the name in the specification."""
         self.terminus: Terminus = link.remote_target if self.publishes else link.remote_source
-        """The target of a link to send on, the source of one to receive on."""
+        """The target if the peer sends on the link, else the source."""
         self.address: str | None = self.terminus.address
-        """Of the terminus, as the peer spells it."""
+        """The address of the terminus, as the peer spells it."""
 
     @property
     def is_dynamic(self) -> bool:
-        """A node is to be made for it."""
+        """Whether a node is to be made for it."""
         return bool(self.terminus.dynamic)
 
     @property
     def is_for_jms(self) -> bool:
-        """Its dynamic node is asked for as JMS clients do (AMQP JMS mapping, section 5.3)."""
+        """Whether it asks for its dynamic node as JMS clients do (AMQP JMS mapping, section 5.3)."""
         return "temporary-queue" in self.capabilities
 
     @property
     def is_for_coordinator(self) -> bool:
-        """Its target is the transaction coordinator (AMQP 1.0 section 4.5.1)."""
+        """Whether its target is the transaction coordinator (AMQP 1.0 section 4.5.1)."""
         return self.publishes and bool(self.terminus.type == Terminus.COORDINATOR)
 
     @property
     def wants_copies(self) -> bool:
-        """It browses (distribution mode copy, AMQP 1.0 section 3.5.6)."""
+        """Whether it browses (distribution mode copy, AMQP 1.0 section 3.5.6)."""
         return bool(self.terminus.distribution_mode == Terminus.DIST_MODE_COPY)
 
     @cached_property
@@ -368,7 +368,7 @@ class AttachRequest:
         The outcomes that its source lists, whichever side sends; all, where it lists none (AMQP 1.0 section 3.5.3).
 
         Raises:
-            Refused: DECODE_ERROR; INVALID_FIELD, they are none.
+            Refused: DECODE_ERROR; INVALID_FIELD, they are no outcomes.
         """
         with refusing(OutcomesError, field=Symbol("outcomes")):
             return read_outcomes(_read(self.link.remote_source.outcomes, "the outcomes"))
@@ -439,11 +439,11 @@ class AttachRequest:
 
     def number(self, names: Sequence[str], least: int | None = None) -> int | None:
         """
-        What one of the link's properties says, as a consumer's priority, or how long deliveries are its own; None where
-        none is there.
+        The number in one of the link's properties, as a consumer's priority or the time of its locks; None where it has
+        none of them.
 
         Args:
-            names: Of the properties.
+            names: The names of the properties.
 
         Raises:
             Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number, or less than the least.
@@ -461,7 +461,7 @@ class AttachRequest:
     @property
     def wants_batches(self) -> bool:
         """
-        Whether a reader asks for several messages in a delivery, and wants no say in them
+        Whether a reader asks for several messages in a delivery, and for settled deliveries
         (``amqp_ext.message.fields``).
 
         Raises:
@@ -491,17 +491,17 @@ def _read(data: Any, what: str) -> Any:
 
 
 def symbols(names: Iterable[str]) -> Array:
-    """Names as an array, as multiple values are (section 1.4): Qpid JMS takes no list."""
+    """Names as an array of symbols, the encoding of multiple values (section 1.4): Qpid JMS accepts no list."""
     return Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *map(symbol, names))
 
 
 def reply_to_sender(link: Link, largest_bytes: int) -> None:
     """
-    Our side of the attach of a peer that sends: its source as it has it, and its target. A source without an address is
-    one all the same; to the engine it is none.
+    Fill in our side of the attach of a link that the peer sends on: its own source and target. A source without an
+    address is a source all the same, which the engine has to be told.
 
     Args:
-        largest_bytes: Of a message that is taken.
+        largest_bytes: The largest message that is accepted.
     """
     link.source.copy(link.remote_source)
     link.source.type = Terminus.SOURCE
@@ -514,8 +514,8 @@ def reply_to_sender(link: Link, largest_bytes: int) -> None:
 
 def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
     """
-    What a dynamic node really has, which may not be what was asked for: its lifetime (3.5.10), no durability, and an
-    end with its link's session at the latest (3.5.6).
+    Say what a dynamic node really has, which may differ from what was asked for: its lifetime (3.5.10), no durability,
+    and an end with its link's session at the latest (3.5.6).
     """
     terminus.durability = Terminus.NONDURABLE
     if terminus.expiry_policy != Terminus.EXPIRE_WITH_LINK:

@@ -51,10 +51,10 @@ _ID_BYTES: Final = 9
 """Bytes of one id in a list; a list's name and size take less than five of them."""
 
 NOTHING_YET: Final = ReplayStart(StartKind.LIVE)
-"""The start of who asks for none: what is published from now on."""
+"""The start of a link that asks for none: messages that are published from now on."""
 
 JoinGroup: TypeAlias = "Callable[[ReaderLink], Lease]"
-"""Called with a reader before it is answered: its place in its group of readers; raises Refused if it may not read."""
+"""Called with a reader before the reply. Returns its place in its consumer group; raises Refused if it may not read."""
 
 
 # --- which source it is -----------------------------------------------------------------------------------------------
@@ -62,12 +62,12 @@ JoinGroup: TypeAlias = "Callable[[ReaderLink], Lease]"
 
 async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
     """
-    How a link that the peer receives on is set up.
+    The setup of a link that the peer receives on.
 
     Raises:
-        Refused: Its source is no good, is not there, or may not be consumed from.
+        Refused: Its source is not valid, does not exist, or may not be consumed from.
     """
-    # All that is asked for is read before anything is made for it.
+    # The whole request is read before anything is made for it.
     subscription = Subscription(
         request.name,
         request.capabilities,
@@ -86,7 +86,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         client.token_check.require(address, publishes=False)
     grouped = grouped_partition(client, address)
     if grouped is not None:
-        client.require_active()  # whose turn it is in a group, is known there
+        client.require_active()  # which knows the readers of each group
     if grouped is not None and not grouped.is_stream:
         client.authorization.require_log_of(
             address.name, makes=client.vpn.endpoints.by_name.get(address.name) is None
@@ -117,7 +117,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
 
 
 def _is_read_anywhere(client: Client, address: Address) -> bool:
-    """Whether a gateway that is not active may serve a source: the log, and streams that many read at once."""
+    """Whether a gateway that is not active may serve a source: the log, and streams that are not exclusive."""
     if address.kind is not AddressKind.QUEUE:
         return address.kind in (AddressKind.LOG, AddressKind.PARTITION)
     endpoint = client.vpn.endpoints.by_name.get(address.name)
@@ -129,7 +129,7 @@ def _is_read_anywhere(client: Client, address: Address) -> bool:
 
 
 def _dynamic(client: Client, request: AttachRequest, subscription: Subscription) -> LinkSetup:
-    """A node is made for the link: a temporary queue, or a temporary topic with an endpoint for the link."""
+    """Make a node for the link: a temporary queue, or a temporary topic with an endpoint for the link."""
     lifetime = request.lifetime
     if "temporary-topic" in request.capabilities:
         topic = temporary_name("TTMP")
@@ -178,36 +178,36 @@ class MessageSource(LinkSetup):
         self._start = request.start
         """Where the peer wants to start; None where it does not say."""
         self._filters = request.filters
-        """Those that are applied."""
+        """The filters that are applied."""
         self._selects: Callable[[Row], bool] | None = None
-        """What the link is to be given; None where that is everything."""
+        """Selects the messages that go to the link; None where all do."""
         self._resolved: Resolved
-        """Where it starts."""
+        """The start, resolved."""
         self._address = request.address
-        """Of the node; None where it is as the peer says."""
+        """The address of the node; None where it is the one that the peer has given."""
         self._lifetime = Lifetime.DELETE_ON_CLOSE
-        """Of a dynamic source."""
+        """The lifetime of a dynamic source."""
         self._is_copied = True
-        """The node keeps what is sent."""
+        """Whether the node keeps what is sent."""
         self._replays = True
-        """What is resolved is where the link starts. Else the answer says that it is live: who attaches the link again
-        with what is in place (section 2.6.3) does not mean to rewind a queue."""
+        """Whether the link begins with a replay. If not, the reply says that it is live: a client that attaches again
+        with the filters of the reply (section 2.6.3) does not mean to rewind a queue."""
         self._settles = False
-        """Deliveries go out settled, whatever was asked for."""
+        """Whether deliveries go out settled, whatever was asked for."""
         self._is_batched = False
-        """Messages come in batches, where that can be said."""
+        """Whether messages go out in batches: only where the reply has room to say so."""
         self._first_id = 0
         """Of a stream: the first id in its view, where the log has older ones."""
         self._taken_below: Sequence[int] = ()
-        """Ids below which rules of retention took out of the topics that are read, one for each rule."""
+        """For each retention rule, the id below which it has removed messages of the topics that are read."""
 
     def _selection(self, mark: ReplayMark | None = None) -> Callable[[Row], bool] | None:
         """
-        What passes the filters, and with no-local what did not come from the client's own container, as far as that is
-        known (see ``Origins``). None when everything passes.
+        The function that selects messages: those that pass the filters and, with no-local, did not come from the
+        client's own container, as far as that is known (see ``Origins``). None when everything passes.
 
         Args:
-            mark: What a reader's messages are given.
+            mark: The mark that a reader's messages get.
 
         Raises:
             Refused: INVALID_FIELD, with the place in the selector and the reason.
@@ -235,10 +235,10 @@ class MessageSource(LinkSetup):
 
     async def _resolve_on(self, endpoint: Endpoint) -> None:
         """
-        Find out where on an endpoint or stream the link starts.
+        Resolve where on an endpoint or stream the link starts.
 
         Raises:
-            Refused: The start is nowhere, or the endpoint was deleted meanwhile.
+            Refused: The start cannot be resolved, or the endpoint was deleted meanwhile.
         """
         vpn = self._client.vpn
         self._resolved = await vpn.log.resolve_start_on(
@@ -250,7 +250,7 @@ class MessageSource(LinkSetup):
     def reply(self) -> None:
         """
         Fill in our side of the attach: the source as it is in place, and the log's bounds. An attach is one frame
-        (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
+        (section 2.3.1): what does not fit into the peer's largest frame is left out, our additions first.
         """
         request, link, broker = self._request, self._link, self._client.vpn.broker
         source, requested = link.source, link.remote_source
@@ -263,7 +263,7 @@ class MessageSource(LinkSetup):
         entries = _entries_in_place(requested, self._filters)
         start = Described(symbol(REPLAY_START), self._described_start(broker.log.generation))
         _put_filters(source, {**entries, symbol(REPLAY_START): start})
-        # What its capabilities say of it: without that its address is another node.
+        # Capabilities that say which node it is: without them the address would mean another one.
         found = [name for name in request.capabilities if name in _SAYING_WHAT_IT_IS]
         source.capabilities.clear()
         source.capabilities.put_object(symbols([*found, REPLAY_START]) if found else symbol(REPLAY_START))
@@ -325,7 +325,7 @@ def _put_filters(source: Terminus, entries: Mapping[Any, Any]) -> None:
 
 
 def _bytes_of(link: Link) -> int:
-    """About how many bytes our attach takes, without properties; never fewer than it does."""
+    """An upper bound of the bytes of our attach, without its properties."""
     size = _FIXED_BYTES + len(link.name.encode())
     for end in (link.source, link.target):
         size += len((end.address or "").encode())
@@ -336,7 +336,7 @@ def _bytes_of(link: Link) -> int:
 
 
 def _entries_in_place(requested: Any, filters: Filters) -> dict[Any, Any]:
-    """The entries of the peer's filter-set that are applied, unchanged; what is left out of a reply is not (3.5.8)."""
+    """The entries of the peer's filter-set that are applied, unchanged; a reply leaves out all others (3.5.8)."""
     requested.filter.rewind()
     entries = requested.filter.get_object() if requested.filter.next() else None
     return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
@@ -347,13 +347,13 @@ class ConsumedNode(NamedTuple):
 
     endpoint: Endpoint
     address: str | None
-    """Of the source, as the reply says it."""
+    """The address of the source in the reply."""
     lease: Lease | None
-    """What the link has on it, where it is temporary."""
+    """The link's lease on it; None where it is not temporary."""
     is_made: bool = False
-    """It may have been made for this link, and has yet to become durable then."""
+    """Whether it may have been made for this link, and may not be durable yet."""
     sees_to_no_local: bool = False
-    """Messages of its consumer's own are not put on it."""
+    """Whether it leaves out messages of its consumer's own when they are published."""
 
 
 class ConsumerSource(MessageSource):
@@ -374,7 +374,7 @@ class ConsumerSource(MessageSource):
 
     @property
     def _asked(self) -> ReplayRequest:
-        """The replay as it goes on record."""
+        """The replay, as it is recorded."""
         start, identity = self._start, self._client.identity
         assert start is not None
         requester = f"{identity.user}@{identity.peer_container}"
@@ -385,7 +385,8 @@ class ConsumerSource(MessageSource):
         if self._node.is_made:
             await vpn.committer.committed()
         self._selects = self._selection()
-        # A default is for who comes alone: nobody who asked for nothing is refused because others are there.
+        # The default start is for a consumer that comes alone: one that asks for no start must not be refused because
+        # there are other consumers.
         if self._start is None and endpoint.settings.default_start and not endpoint.flows:
             self._start = parse_text(endpoint.settings.default_start)
         start = self._start
@@ -417,7 +418,7 @@ class ConsumerSource(MessageSource):
         flow = self._flow = vpn.consumers.bind(
             endpoint, consumer, request.epoch(), self._selects, priority, lock_timeout_ms
         )
-        # With no-local some messages are not for this consumer, and yet for those it shares the subscription with.
+        # With no-local, a message that is not for this consumer may be for another one of a shared subscription.
         flow.passes_over = bool(endpoint.settings.selector) and not self._filters.no_local
         if self._replays:
             vpn.replays.start(endpoint, self._resolved.first, flow, self._asked)
@@ -436,7 +437,7 @@ class ConsumerSource(MessageSource):
 
 
 class BrowserSource(MessageSource):
-    """A queue, or topic endpoint, that is browsed: the link sees what lies there, and takes nothing (section 3.5.6)."""
+    """A queue, or topic endpoint, that is browsed: the link sees its messages, and takes none (section 3.5.6)."""
 
     def __init__(self, client: Client, request: AttachRequest, endpoint: Endpoint) -> None:
         super().__init__(client, request)
@@ -467,7 +468,7 @@ class HistorySource(MessageSource):
     A source that is read from the replay log, history first, then live: the log itself, or a stream.
 
     Args:
-        join: Makes the link one of a group of readers.
+        join: Makes the link a reader of a consumer group; None where there is no group.
     """
 
     def __init__(self, client: Client, request: AttachRequest, join: JoinGroup | None) -> None:
@@ -546,11 +547,11 @@ class LogSource(HistorySource):
 
 class StreamSource(HistorySource):
     """
-    A stream: a reader of what the stream shows of the log, by the stream's exclusivity. A last-value queue is one, too,
-    whose readers get the newest message of each key first where they say no start.
+    A stream: a reader of the stream's view of the log, within the stream's exclusivity. A last-value queue is a stream,
+    too: its readers get the newest message of each key first, unless they give a start.
 
-    The reader brings its own start, or gets the stream's default one; it is resolved here, before the answer, and is
-    good for a reader that has to wait for its turn, too: it reads on from there when its turn comes.
+    The reader gives a start, or gets the stream's default start. The start is resolved before the reply. A reader that
+    has to wait until it is active begins at this start, too.
     """
 
     def __init__(
@@ -593,17 +594,17 @@ class StreamSource(HistorySource):
 
 class GroupedPartition(NamedTuple):
     """
-    A partition of a queue's log that somebody wants to read in a group of consumers.
+    A partition that a client wants to read in a consumer group.
 
-    The queue is a stream, made by the first attach to it where queues are made on first use; of a queue that is none,
-    what was sent to it is read from the log. Nothing piles up for a group: it is a name beside which epochs count.
+    Its queue is a stream, made by the first attach where queues are made on first use. If it is no stream, its
+    messages are read from the log. A group has no backlog: it is only a name, within which epochs are compared.
     """
 
     address: Address
-    """As that of its queue."""
+    """The partition's address, as one of its queue."""
     is_stream: bool
-    """Who may consume from a stream may read it. What was sent to a queue is read from the log, and needs the rule for
-    that: to browse a queue, or to consume from it, is to see what lies there, and no history."""
+    """Whether the queue is a stream: then ``consume`` on the queue permits reading it. Messages of another queue are
+    read from the log, and need the rule for that: to browse a queue, or to consume from it, shows no history."""
     position: PartitionPosition
     groups: ReaderGroups
 
@@ -634,10 +635,10 @@ def grouped_partition(client: Client, address: Address) -> GroupedPartition | No
 
 async def _partition(client: Client, request: AttachRequest, partition: GroupedPartition) -> LinkSetup:
     """
-    How the link of a reader is set up; its queue is durable.
+    The setup of a reader's link; its queue is durable.
 
     Raises:
-        Refused: STOLEN, a reader with a higher epoch has the partition; as for other links to the queue.
+        Refused: STOLEN, a reader with a higher epoch has the partition; also what refuses other links to the queue.
     """
     name, group, epoch = partition.address.name, partition.position.consumer_group, request.epoch()
     groups = partition.groups
@@ -653,15 +654,15 @@ async def _partition(client: Client, request: AttachRequest, partition: GroupedP
     return LogSource(client, request, [queue_topic(name)], join)
 
 
-# --- a subscription that is given up ----------------------------------------------------------------------------------
+# --- a subscription that is deleted -----------------------------------------------------------------------------------
 
 
 class UnsubscribeSource(LinkSetup):
     """
-    No source: by closing the link, a durable subscription of its name is given up.
+    No source: the close of the link deletes the durable subscription of its name.
 
     Args:
-        subscription: As the link's name and capabilities say which.
+        subscription: The subscription that the link's name and capabilities mean.
     """
 
     def __init__(self, client: Client, request: AttachRequest, subscription: Subscription) -> None:

@@ -1,20 +1,20 @@
 """
-Subscriptions: which topic endpoint an attach to a topic means, and how a durable one is given up.
+Subscriptions: which topic endpoint an attach to a topic means, and how a durable subscription is deleted.
 
 ====================================  ==========================================================================
 source                                endpoint
 ====================================  ==========================================================================
 expiry ``never``                      durable, named by the link; one consumer at a time
 the same, capability ``shared``       durable, named by the link up to a ``|``; consumers compete (JMS 2.0 8.3.4)
-anything else                         temporary, gone with its link
-the same, capability ``shared``       temporary, gone with the last of its consumers
+anything else                         temporary, deleted with its link
+the same, capability ``shared``       temporary, deleted with the last of its consumers
 no address at all                     the durable one named by the link, to be deleted when the link is closed
 ====================================  ==========================================================================
 
-A durable subscription is its user's: nobody else receives from it, gives it up, or puts another in its place. One that
-an administrator made may be received from by whoever may receive its topics; to give it up is to administer it.
+A durable subscription belongs to its user: no other user receives from it, deletes it, or replaces it. If an
+administrator made it, every user who may receive its topics may receive from it; to delete it needs ``administer``.
 
-A shared name belongs to the client's container unless the capability ``global`` says that it is everybody's. Link
+A shared name belongs to the client's container, unless the capability ``global`` shares it among all containers. Link
 names are those of Qpid JMS: ``name``, ``name|2``, ``name|global``, ``name|volatile1``.
 """
 
@@ -34,34 +34,34 @@ from gateway.core.errors import ErrorCode, Refused, refusing
 from gateway.vpn.endpoints import Endpoints
 
 MOST_CHARACTERS: Final = 200
-"""Of a selector that is kept as it is: a peer may make thousands of subscriptions, with selectors of many kilobytes."""
+"""The longest selector that is stored as text: a peer may make thousands of subscriptions, with long selectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What an attach says of its subscription, and of whose it is."""
+    """The subscription that an attach asks for."""
 
     link_name: str
     capabilities: Collection[str]
-    """Of the source."""
+    """The capabilities of the source."""
     container_id: str
     """The client's."""
     is_durable: bool
-    """It is to be kept when its link is gone (or the source has no address, and what is kept is meant)."""
+    """Whether it outlives its link; also true where the source has no address, which means a durable subscription."""
     selector: str
-    """What its consumer wants, as ``told_apart`` says it; empty for all."""
+    """Its selector, in the form that ``told_apart`` gives; empty for all messages."""
     no_local: str
-    """The origin whose messages are not put on it (JMS 2.0 section 8.3.3), empty where everybody's are; of no effect on
-    a shared one, which has many subscribers."""
+    """The origin whose messages are not put on it (JMS 2.0 section 8.3.3); empty for no such origin. Has no effect on a
+    shared subscription, which has many subscribers."""
 
     @property
     def is_shared(self) -> bool:
-        """Several consumers may have it at once."""
+        """Whether several consumers may share it."""
         return "shared" in self.capabilities
 
     @property
     def is_everybodys(self) -> bool:
-        """Whoever may receive its topics may share it."""
+        """Whether every user who may receive its topics may share it."""
         return self.is_shared and "global" in self.capabilities
 
     @property
@@ -77,13 +77,13 @@ class Subscription:
         return self.name_shared_by(self.capabilities)
 
     def name_shared_by(self, capabilities: Collection[str]) -> str:
-        """Its name where it is shared as these capabilities say: by the client's links, or by everybody's."""
+        """Its name where it is shared as these capabilities say: in the client's container, or by all containers."""
         name = self.link_name.split("|", 1)[0]
         return name if "global" in capabilities else f"{name}|{self.container_id}"
 
 
 def told_apart(selection: str) -> str:
-    """A selector, to be kept of a subscription and compared: short ones as they are, of others a digest is enough."""
+    """A selector in the form that is stored and compared: a short one as it is, a digest of a long one."""
     if len(selection) <= MOST_CHARACTERS:
         return selection
     return f"sha256:{hashlib.sha256(selection.encode('utf-8', 'surrogatepass')).hexdigest()}"
@@ -91,16 +91,16 @@ def told_apart(selection: str) -> str:
 
 def endpoint_for(client: Client, subscription: Subscription, pattern: str) -> tuple[Endpoint, Lease | None]:
     """
-    The topic endpoint of a subscription, made where there is none, and the lease on it where it is temporary; await
-    that it is committed.
+    The topic endpoint of a subscription, made where there is none, and the lease on it where it is temporary; the
+    caller awaits the commit.
 
     Args:
-        client: Who subscribes; that this one may have what is there was seen to, but for temporary ones.
+        client: The subscriber. Its permission for an existing endpoint has been checked, except for a temporary one.
 
     Raises:
-        Refused: INVALID_FIELD, the pattern is none; PRECONDITION_FAILED, the name is a queue's or the subscription is
-            shared and is not asked for so, or the other way round; RESOURCE_LOCKED, it has a consumer of another
-            pattern, or selector.
+        Refused: INVALID_FIELD, the pattern is not valid; PRECONDITION_FAILED, the name is a queue's, or the
+            subscription is shared and the request is not, or the other way round; RESOURCE_LOCKED, it has a consumer
+            with another pattern or selector.
     """
     with refusing(TopicSyntaxError):
         TopicPattern.parse(pattern)
@@ -155,7 +155,7 @@ def _durable(client: Client, name: str, subscription: Subscription, pattern: str
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED, f"topic endpoint {name!r} has a consumer of another subscription"
             )
-        # It is a new one under the same name: what the old one had kept is dropped, with its replays.
+        # A new subscription under the same name: the backlog of the old one is dropped, with its replays.
         endpoints.delete(found)
         found = None
     if found is None:
@@ -169,8 +169,8 @@ def _durable(client: Client, name: str, subscription: Subscription, pattern: str
 
 def _is_another(found: Endpoint, subscription: Subscription, pattern: str) -> bool:
     """
-    Whether a subscription was made with another topic or selector, or another wish for its own messages (Jakarta
-    Messaging 3.1 section 8.3.3). Of one that an administrator made the topic alone is known.
+    Whether a subscription was made with another topic, selector or no-local (Jakarta Messaging 3.1 section 8.3.3).
+    Where an administrator made it, only its topic is known.
     """
     if list(found.subscriptions) != [pattern]:
         return True
@@ -183,9 +183,9 @@ def _is_another(found: Endpoint, subscription: Subscription, pattern: str) -> bo
 
 def kept_endpoint(endpoints: Endpoints, subscription: Subscription) -> Endpoint:
     """
-    The topic endpoint of a durable subscription that is to be given up, as a link without a source means it. Without
-    capabilities, as Qpid JMS attaches, its name may be that of any sort of subscription: looked for are one that is not
-    shared, the client's shared one, everybody's.
+    The topic endpoint of the durable subscription that a link without a source is to delete. Without capabilities, as
+    Qpid JMS attaches, the name may be that of any kind of subscription. The kinds are tried in this order: not shared,
+    shared in the client's container, shared by all.
 
     Raises:
         Refused: NOT_FOUND, there is none.

@@ -21,7 +21,7 @@ from gateway.logging import log_keys
 
 
 async def target_setup(client: Client, request: AttachRequest) -> LinkSetup:
-    """How a link that the peer sends on is set up."""
+    """The setup of a link that the peer sends on."""
     return (CoordinatorTarget if request.is_for_coordinator else PublisherTarget)(client, request)
 
 
@@ -38,8 +38,8 @@ class PublisherTarget(LinkSetup):
         client, request = self._client, self._request
         _ = request.outcomes
         if request.terminus.type == Terminus.UNSPECIFIED:
-            # It is null, or none that the engine knows. Nothing may be sent to it (AMQP 1.0 section 2.7.3), and
-            # answered with none it were neither taken nor refused.
+            # The target is null, or of a kind that the engine does not know. Nothing may be sent to it (AMQP 1.0
+            # section 2.7.3), and a reply with a null target would neither accept nor refuse the link.
             raise Refused(
                 ErrorCode.INVALID_FIELD,
                 "a link to send on needs a target, its descriptor a number; one without an address is the anonymous "
@@ -50,13 +50,13 @@ class PublisherTarget(LinkSetup):
         elif self._address:
             self._topic = topic_of_target(client, self._address, request.capabilities)
             self._lease = client.owner.registry.lease_on(queue_of_topic(self._topic))
-            # What was made for it, or is being made, is durable before the reply.
+            # A queue that was made for it, or is being made, is durable before the reply.
             await client.vpn.committer.committed()
 
     async def _make_node(self) -> None:
         client, lifetime = self._client, self._request.lifetime
         if "temporary-topic" in self._request.capabilities:
-            # Endpoints come with those who subscribe.
+            # The links that subscribe to it make endpoints.
             self._topic = temporary_name("TTMP")
             self._address = f"topic://{self._topic}"
             self._lease = OwnedTopic(client.owner, self._topic)

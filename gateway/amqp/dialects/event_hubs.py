@@ -1,19 +1,20 @@
 """
-The dialect of Event Hubs' clients: their tokens at ``$cbs``, what they ask ``$management`` for, who reads a partition
-for a consumer group, and what their frames go through.
+The dialect of Event Hubs' clients: their tokens at ``$cbs``, their requests to ``$management``, their consumer groups
+with owner levels, and the hooks for their frames.
 
-An event hub is a stream (or a queue: then what was sent to it is read from the log) with one partition. Reading about
-it makes it where queues are made on first use, as senders and receivers do: the clients read before they receive.
+An event hub is a stream with one partition. It may be a queue: then its messages are read from the log. A request
+about a hub makes it, as an attach does, where queues are made on first use: the clients ask before they receive.
 
-Tokens: who connects without a name to a listener that takes tokens is nobody, until he shows one; then he is the user
-whose key it was made with, for the entities that it is for; or whom a token of an identity provider names, for all
-entities. Who has signed in by such a token shows the next one here, too. Invariant: a connection is one user's. When
-a token has expired and none came in its place, the connection is closed: its links were permitted by it.
+Tokens: a client that connects without a name to a listener that takes tokens has no user until it shows a token. A
+shared access signature makes it the user whose key signed the token, for the token's entities. A token of an identity
+provider makes it the user that the token names, for all entities; a client that has signed in by such a token renews
+it here, too. Invariant: a connection has one user. When a token has expired and was not replaced, the connection is
+closed: the token permitted its links.
 
-Consumer groups: of two receivers with an owner level (epoch) the later has the partition if its level is as high or
-higher, and is refused else; a receiver without one is refused beside one that has one, and is thrown out by it. Any
-number without one may read side by side. Levels hold while their receiver is attached, and no longer. Source:
-Microsoft, "Event Hubs: epoch receivers" (archived blog) and the documentation of ``PartitionReceiver``.
+Consumer groups: of two receivers with an owner level (epoch) the later one displaces the other if its level is as high
+or higher; otherwise it is refused. A receiver without a level is displaced by one with a level, and refused while that
+is attached. Any number of receivers without a level may read in parallel. A level holds while its receiver is attached.
+Source: Microsoft, "Event Hubs: epoch receivers" (archived blog) and the documentation of ``PartitionReceiver``.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from store.errors import LogTrimmed, ReadFailed
 
 def event_hubs_dialect(users: Users) -> Dialect:
     """
-    The dialect, with what its clients do in all Message VPNs of a gateway.
+    The dialect, with the consumer groups of all Message VPNs of a gateway.
 
     Args:
-        users: Who is known by which tokens.
+        users: The directory, which knows keys and identity providers.
     """
     groups: defaultdict[str, ConsumerGroups] = defaultdict(ConsumerGroups)
     service = TokenService(users)
@@ -66,7 +67,7 @@ def event_hubs_dialect(users: Users) -> Dialect:
 
 
 def _mechanisms(named: tuple[str, ...], accepts_tokens: bool) -> tuple[str, ...]:
-    """Where tokens are taken, those that say nothing, too, and last."""
+    """The mechanisms to offer: where tokens are taken, those without credentials, too, as the last ones."""
     if accepts_tokens:
         return (*(name for name in named if name != "ANONYMOUS"), "ANONYMOUS", CBS_MECHANISM)
     return (*named, CBS_MECHANISM) if "ANONYMOUS" in named else named
@@ -80,7 +81,7 @@ class ConsumerGroups:
 
     def check(self, queue: str, group: str, epoch: int | None) -> None:
         """
-        Whether one more receiver may come.
+        Check that one more receiver may attach.
 
         Raises:
             Refused: STOLEN, a receiver with a higher level has the partition.
@@ -97,7 +98,7 @@ class ConsumerGroups:
 
     def join(self, queue: str, group: str, epoch: int | None, reader: AttachedLink) -> Membership:
         """
-        One more receiver; those that it throws out are detached.
+        Add a receiver, and detach those that it displaces.
 
         Raises:
             Refused: As ``check``.
@@ -116,7 +117,7 @@ class ConsumerGroups:
         return Membership(self, (queue, group), reader)
 
     def leave(self, key: tuple[str, str], reader: AttachedLink) -> None:
-        """A receiver is gone. Twice does no harm."""
+        """A receiver is gone. A second call does nothing."""
         receivers = self._receivers.get(key)
         if receivers is not None:
             receivers.pop(reader, None)
@@ -133,7 +134,7 @@ class Membership(Lease):
         self._reader = reader
 
     def release(self) -> None:
-        """The receiver is gone. Twice does no harm."""
+        """The receiver is gone. A second call does nothing."""
         self._groups.leave(self._key, self._reader)
 
 
@@ -149,8 +150,8 @@ class Tokens:
 
     def put(self, client: DialectClient, token: Token) -> None:
         """
-        Take a token that was checked. A later one for the same entity takes its place, if it holds longer. When one of
-        them has expired the client's connection is closed.
+        Keep a checked token. It replaces an older one for the same entity if it expires later. The connection is closed
+        as soon as one of its tokens has expired.
 
         Raises:
             Refused: RESOURCE_LIMIT.
@@ -168,8 +169,8 @@ class Tokens:
 
     def require(self, address: Address, *, publishes: bool) -> None:
         """
-        Receiving from an address, or sending to it: a queue is an entity, and so is a partition of one; topics and the
-        log are of all entities.
+        Check that a token permits receiving from an address, or sending to it. A queue is an entity, and so is a
+        partition of one; topics and the log need a token for all entities.
 
         Raises:
             Refused: UNAUTHORIZED, there is no token for it.
@@ -183,7 +184,7 @@ class Tokens:
 
     def require_all(self) -> None:
         """
-        What is of no one entity.
+        Check that a token covers all entities.
 
         Raises:
             Refused: UNAUTHORIZED, there is no token for everything.
@@ -192,7 +193,7 @@ class Tokens:
 
     def require_path(self, path: str) -> None:
         """
-        Using the entity at a path.
+        Check that a token covers the entity at a path.
 
         Raises:
             Refused: UNAUTHORIZED, there is no token for it.
@@ -211,10 +212,10 @@ class Tokens:
 
 class TokenService:
     """
-    Carries out what clients ask ``$cbs`` for: it takes tokens.
+    Carries out the requests to ``$cbs``: it takes tokens.
 
     Args:
-        users: Who is known by which tokens.
+        users: The directory, which knows keys and identity providers.
     """
 
     def __init__(self, users: Users) -> None:
@@ -225,7 +226,7 @@ class TokenService:
         Carry out a command of the node.
 
         Raises:
-            Refused: UNAUTHORIZED, the token is not good; RESOURCE_LIMIT.
+            Refused: UNAUTHORIZED, the token is not valid; RESOURCE_LIMIT.
         """
         tokens = tokens_of(client)
         if command.kind == asked.JWT and self._users.providers and (tokens is not None or client.is_by_token):
@@ -237,7 +238,7 @@ class TokenService:
                 tokens.put(client, Token(user.name, "", int(user.held_until_s), "", ""))
             return
         if tokens is None:
-            # Where nobody has a key there is nothing to check, and every token is as good as none.
+            # SASL has said who the client is, or no user has a key: the token decides nothing.
             return
         if command.kind != asked.SAS_TOKEN:
             raise Refused(
@@ -249,10 +250,10 @@ class TokenService:
 
     def check(self, client: DialectClient, text: str) -> Token:
         """
-        The token in a text; who showed it is from now on its user.
+        Read and check a token; the client becomes the token's user.
 
         Raises:
-            Refused: UNAUTHORIZED, it is none, or is not good.
+            Refused: UNAUTHORIZED, the text is no token, or the token is not valid.
         """
         with refusing(TokenError, code=ErrorCode.UNAUTHORIZED):
             token = read_token(text)
@@ -271,15 +272,15 @@ def tokens_of(client: DialectClient) -> Tokens | None:
 
 
 _USES: Final = (Action.PUBLISH, Action.CONSUME, Action.BROWSE, Action.ADMINISTER)
-"""Any of these permits to know of a hub."""
+"""Any of these permits reading about a hub."""
 
 
 def check_position(position: PartitionPosition) -> None:
     """
-    Whether a receiver can attach there.
+    Check that a partition exists.
 
     Raises:
-        Refused: NOT_FOUND, the partition is not the one there is.
+        Refused: NOT_FOUND, it is not the hub's only partition.
     """
     _check_partition(position.partition)
 
@@ -294,10 +295,10 @@ def _check_partition(partition: str) -> None:
 
 class Hubs:
     """
-    Carries out what clients ask ``$management`` for: it describes event hubs and partitions.
+    Carries out the requests to ``$management``: it describes event hubs and partitions.
 
     Args:
-        tokens: Checks those that come with a request.
+        tokens: Checks the tokens that come with requests.
     """
 
     def __init__(self, tokens: TokenService) -> None:
@@ -308,7 +309,7 @@ class Hubs:
         Carry out a command of the node.
 
         Raises:
-            Refused: UNAUTHORIZED; NOT_FOUND; INVALID_FIELD, the name is no hub's; as log readers are refused.
+            Refused: UNAUTHORIZED; NOT_FOUND; INVALID_FIELD, no hub can have this name; what refuses a log reader.
         """
         match command:
             case asked.ReadHub(name=name, token=shown):
@@ -327,15 +328,15 @@ class Hubs:
 
     def _require(self, client: DialectClient, name: str, shown: str | None) -> None:
         """
-        Reading about a hub.
+        Check that the client may read about a hub.
 
         Args:
-            shown: A token that came with the request: the Java client puts none at ``$cbs`` for this. It permits the
-                one request, and is not kept: when it expires, nothing that was attached by other tokens is lost.
+            shown: The token in the request: the Java client puts none at ``$cbs`` for this. It permits this request
+                alone and is not kept, so that its expiry does not close the connection.
         """
         tokens = tokens_of(client)
         if tokens is not None:
-            # A token for the hub permits that, and so does one for this alone, as the Go and JavaScript clients put it.
+            # A token for the hub covers this path. The Go and JavaScript clients put one for this path alone.
             path = f"{name}/{MANAGEMENT}"
             if shown is None or tokens.covers(path):
                 tokens.require_path(path)
@@ -387,7 +388,7 @@ async def _first_matching(
         try:
             page, _ = await asyncio.wrap_future(history.page(position, last, patterns, user))
         except LogTrimmed:
-            # Under our eyes: the last one is there, and it may be the only one.
+            # Trimmed while we read: the last message is there, and may be the only one.
             break
         for row in page.rows:
             if matches(row[TOPIC]):
@@ -401,7 +402,7 @@ def new_frames(largest_bytes: int) -> FrameHooks:
     The hooks of a new connection.
 
     Args:
-        largest_bytes: The largest frame that is taken.
+        largest_bytes: The largest frame that is accepted.
     """
     batches = IncomingFrames(largest_bytes)
     return FrameHooks(batches.receive, Padder().pad, batches)

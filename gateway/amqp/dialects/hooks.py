@@ -1,12 +1,12 @@
 """
 Hooks: what a dialect may change on the listeners that speak it.
 
-A dialect is what the clients of one vendor want of a server beyond AMQP 1.0. Its module makes one ``Dialect`` value,
-the registry picks those that a listener speaks, and the rest of the gateway asks ``Spoken``, their hooks as one, by
-the names below. So nobody outside a dialect's module names a vendor.
+A dialect is what the clients of one vendor want of a server beyond AMQP 1.0. Its module makes one ``Dialect`` value.
+The registry picks the dialects that a listener speaks, and the rest of the gateway asks ``Spoken``, which combines
+their hooks under neutral names. So no module outside the dialects names a vendor.
 
-What happens for every message has no hook: ``FrameHooks`` see bytes as they are read and written, and a connection
-without them does not ask.
+There is no hook for each message: ``FrameHooks`` see bytes as they are read and written, and a connection without them
+calls nothing.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class DialectClient(Protocol):
     """What a dialect needs of a client."""
 
     log: ConnectionLog
-    """Lines about it."""
+    """The log of its connection."""
     vpn: MessageVpn
     """The Message VPN that it opened."""
     authorization: Authorization
     """What its user may do there."""
     owner: NodeOwner
-    """What goes with it."""
+    """Its connection, as the owner of temporary and exclusive nodes."""
     token_check: TokenCheck | None
-    """What the dialect made for it, where tokens say who it is."""
+    """The check that the dialect made for it; None where its user is known by other means."""
 
     @property
     def user(self) -> str:
-        """Whose connection it is."""
+        """The name of its user."""
 
     @property
     def is_by_token(self) -> bool:
@@ -53,31 +53,31 @@ class DialectClient(Protocol):
 
     def become(self, who: Who) -> None:
         """
-        A token has said who the client is.
+        Take the user that a token names as the client's user.
 
         Raises:
-            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection; or the
-                same user's, with other rights.
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN, the connection is another user's, or the
+                token gives the same user other rights.
         """
 
     def renew(self, user: TokenUser) -> None:
         """
-        The client has shown a newer token than the one that it has signed in with.
+        Take a newer token in place of the one that the client signed in with.
 
         Raises:
-            Refused: PRECONDITION_FAILED, it has signed in otherwise; else as ``become``.
+            Refused: PRECONDITION_FAILED, the client did not sign in with a token; else as ``become``.
         """
 
     def refuse(self, refused: Refused) -> None:
         """Close the connection with an error."""
 
     def expire_at(self, expires_s: float, text: str) -> None:
-        """Close the connection at a time, in s since the epoch, and say why; unless another time is said before."""
+        """Close the connection at a time, in s since the epoch, and say why. A later call replaces the time."""
 
 
 Perform = Callable[[Any, Any], Awaitable[Any]]
 """
-Carries out a command for a ``DialectClient``, and returns what came of it once that is durable.
+Carries out a command for a ``DialectClient``, and returns its result once it is durable.
 
 Raises:
     Refused: It is not carried out; the answer says why.
@@ -85,28 +85,28 @@ Raises:
 
 
 class ServedNode(NamedTuple):
-    """A request node, and who carries out what is asked of it."""
+    """A request node, and the function that carries out its requests."""
 
     node: RequestNode
     perform: Perform
     looks_at_tokens: bool = False
-    """Whether it sees to it itself that its client has a token for what it asks; else that takes one for everything."""
+    """Whether it checks the client's tokens by itself; else an attach to the node needs a token for all entities."""
 
 
 class ReaderGroups(Protocol):
-    """Who reads the partitions of one Message VPN for which group of consumers."""
+    """The readers of the partitions of one Message VPN, by consumer group."""
 
     def check(self, queue: str, group: str, epoch: int | None) -> None:
         """
-        Whether one more reader may come.
+        Check that one more reader may attach.
 
         Raises:
-            Refused: STOLEN, one with a higher epoch has the partition.
+            Refused: STOLEN, a reader with a higher epoch has the partition.
         """
 
     def join(self, queue: str, group: str, epoch: int | None, reader: AttachedLink) -> Lease:
         """
-        One more reader; those that it throws out are detached.
+        Add a reader, and detach those that it displaces.
 
         Raises:
             Refused: As ``check``.
@@ -116,26 +116,25 @@ class ReaderGroups(Protocol):
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """
-    What a listener says, has and does for one vendor's clients; what is left out is as AMQP 1.0 has it.
+    What a listener says, has and does for one vendor's clients. A hook that is left out is as in plain AMQP 1.0.
 
     Attributes:
         open_properties: Properties of the open frame, by symbol.
         offered_capabilities: Capabilities of the open frame.
         default_vhost: The virtual host that the clients open when their user names none.
         nodes: Request nodes by address.
-        topic_of_address: The topic that a target's address of the vendor's own form stands for; None for any other.
-            Raises ``AddressError`` for one that looks like it and is none.
-        address_of_queue: How the vendor spells the address of a queue that was made for a client, and that it will
-            send to.
-        queues_are_streams: Whether a queue that an attach makes is a stream where it does not say what it is.
+        topic_of_address: The topic that a target's address in the vendor's own form means; None for any other address.
+            Raises ``AddressError`` for an address of that form that is malformed.
+        address_of_queue: The vendor's form of the address of a queue that was made for a client, for it to send to.
+        queues_are_streams: Whether a queue is a stream if an attach makes it and does not say which kind it is.
         consumer_priority: The property of a consumer's link that says its priority, a whole number.
-        consumer_timeout: The one that says how long deliveries are its own, in ms.
-        reader_groups: Of a Message VPN, by its name: receivers of a partition are readers of its queue in a group of
-            consumers. Without, they are readers of the log, with no group.
+        consumer_timeout: The property of a consumer's link that says how long a delivery is locked for it, in ms.
+        reader_groups: The consumer groups of a Message VPN, by its name: receivers of a partition read its queue in a
+            group. Without this hook they read the log, in no group.
         passwords_are_tokens: Whether its clients show tokens as passwords.
-        mechanisms: SASL mechanisms to offer: of those that are, best first, and of whether tokens say who a client is.
-        token_check: Made for a client of whom only tokens say who it is.
-        frames: Made for each connection, of the largest frame that is taken, in bytes.
+        mechanisms: The SASL mechanisms to offer, given those of the settings, best first, and whether tokens are taken.
+        token_check: Makes the check for a client that only tokens identify.
+        frames: Makes the hooks of a connection, given the largest frame that is accepted, in bytes.
     """
 
     open_properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -155,7 +154,7 @@ class Dialect:
 
 
 def _nothing(_: Any) -> None:
-    """What no dialect has."""
+    """The hook of a listener whose dialects have none."""
 
 
 class Spoken:
@@ -163,9 +162,9 @@ class Spoken:
     What a listener speaks beyond AMQP 1.0.
 
     Args:
-        dialects: Later ones win where two say the same.
-        check_position: Whether a partition is there, of any dialect's addresses; raises ``Refused``. It is asked on
-            any listener: who reads four partitions must not get everything four times.
+        dialects: Of two properties, nodes, groups, token checks or frame hooks that collide, the later one wins.
+        check_position: Checks that a partition exists; raises ``Refused``. Called on every listener: a client that
+            reads four partitions must not get everything four times.
     """
 
     def __init__(self, dialects: list[Dialect], check_position: Callable[[PartitionPosition], None]) -> None:
@@ -176,14 +175,11 @@ class Spoken:
         self.nodes: dict[str, ServedNode] = {}
         """Request nodes by address."""
         self.reader_groups: Callable[[str], ReaderGroups | None] = _nothing
-        """Who reads the partitions of a Message VPN, by its name; None where receivers of one are in no group."""
+        """The consumer groups of a Message VPN, by its name; None where receivers of a partition are in no group."""
         self.token_check: Callable[[], TokenCheck | None] = lambda: None
-        """What checks the attaches of a client of whom only tokens say who it is."""
+        """Makes the check for a client that only tokens identify."""
         self.frames: Callable[[int], FrameHooks | None] = _nothing
-        """
-        What a new connection's frames go through, by the largest that is taken, in bytes; None where nothing wants to
-        see them.
-        """
+        """Makes the hooks of a connection, given the largest accepted frame in bytes; None where there are none."""
         for dialect in dialects:
             self.open_properties |= dialect.open_properties
             self.offered_capabilities += dialect.offered_capabilities
@@ -192,13 +188,13 @@ class Spoken:
             self.token_check = dialect.token_check or self.token_check
             self.frames = dialect.frames or self.frames
         self.queues_are_streams = any(dialect.queues_are_streams for dialect in dialects)
-        """Whether a queue that an attach makes is a stream where it does not say what it is."""
+        """Whether a queue is a stream if an attach makes it and does not say which kind it is."""
         self.passwords_are_tokens = any(dialect.passwords_are_tokens for dialect in dialects)
         """Whether clients show tokens as passwords."""
         self.consumer_priorities = [d.consumer_priority for d in dialects if d.consumer_priority is not None]
         """Properties of a consumer's link that say its priority."""
         self.consumer_timeouts = [d.consumer_timeout for d in dialects if d.consumer_timeout is not None]
-        """Those that say how long deliveries are its own, in ms."""
+        """Properties of a consumer's link that say how long a delivery is locked for it, in ms."""
         self._vhosts = {f"vhost:{d.default_vhost}" for d in dialects if d.default_vhost is not None}
         self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
         self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
@@ -210,7 +206,7 @@ class Spoken:
         The SASL mechanisms to offer, best first.
 
         Args:
-            named: Those that the listener's settings name.
+            named: The mechanisms that the listener's settings name.
             accepts_tokens: Whether tokens may say who a client is.
         """
         for dialect in self._dialects:
@@ -226,10 +222,10 @@ class Spoken:
 
     def topic_of(self, address: str) -> str | None:
         """
-        The topic that a target's address stands for in a dialect; None where none has such addresses.
+        The topic that a target's address means in a dialect; None where no dialect has such addresses.
 
         Raises:
-            amqp_ext.addresses.forms.AddressError: It looks like such an address, and is none.
+            amqp_ext.addresses.forms.AddressError: The address has a dialect's form, and is malformed.
         """
         for read in self._topics:
             if (topic := read(address)) is not None:
@@ -237,10 +233,10 @@ class Spoken:
         return None
 
     def address_of(self, queue: str) -> str:
-        """The address of a queue that was made for a client: what its kind of client can send to."""
+        """The address of a queue that was made for a client, in the form that the client can send to."""
         return self._queues[0](queue) if self._queues else queue
 
     @property
     def targets_are_exchanges(self) -> bool:
-        """Who sends to a queue sends to an exchange in front of it, in its vendor's view, and stays when it goes."""
+        """Whether a sender to a queue sends to an exchange, as its vendor sees it, and outlives the queue."""
         return bool(self._queues)

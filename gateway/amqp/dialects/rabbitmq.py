@@ -1,12 +1,12 @@
 """
-The dialect of RabbitMQ's clients: how a listener introduces itself, its addresses, and what they ask ``/management``
-for.
+The dialect of RabbitMQ's clients: how a listener introduces itself, its addresses, and the requests to
+``/management``.
 
-Queues and streams: a declaration is what an attach does on first use, with settings: who may publish to a queue, or
-consume from it, may declare it. To purge and to delete is to administer.
+Queues and streams: a declaration makes a queue as an attach does on first use, but with settings. A user who may
+publish to a queue, or consume from it, may declare it. To purge or delete it needs ``administer``.
 
-Exchanges and bindings: an exchange is a name in front of topics, and a kind that says how its bindings look at keys
-(``amqp_ext.rabbitmq.forms``): to declare one permits nothing by itself. Who binds a queue subscribes it, and needs
+Exchanges and bindings: an exchange is a prefix of topics, and a kind that says how its bindings match keys
+(``amqp_ext.rabbitmq.forms``); to declare one grants nothing. A binding is a subscription of a queue, and needs
 ``consume`` on the subscription's topics.
 """
 
@@ -34,10 +34,10 @@ from gateway.vpn.administration import Administration
 
 def rabbitmq_dialect(users: Users) -> Dialect:
     """
-    The dialect, with what its clients declare in all Message VPNs of a gateway.
+    The dialect, with the exchanges that its clients declare in all Message VPNs of a gateway.
 
     Args:
-        users: Who is known by which tokens.
+        users: The directory, which knows the identity providers.
     """
     return Dialect(
         open_properties=forms.OPEN_PROPERTIES,
@@ -53,7 +53,7 @@ def rabbitmq_dialect(users: Users) -> Dialect:
 
 
 class Management:
-    """Carries out what clients ask ``/management`` for: one for a gateway, with the exchanges of every Message VPN."""
+    """Carries out the requests to ``/management``. One for a gateway, with the exchanges of every Message VPN."""
 
     def __init__(self, users: Users) -> None:
         self._users = users
@@ -64,7 +64,7 @@ class Management:
         Carry out a command of ``amqp_ext.rabbitmq.management``.
 
         Returns:
-            What that module says of the command, once it is durable.
+            The result that the module defines for the command, once it is durable.
 
         Raises:
             Refused: It is not carried out.
@@ -109,19 +109,19 @@ class Management:
 
 
 USES: Final = (Action.PUBLISH, Action.CONSUME, Action.ADMINISTER)
-"""Any of these permits to make a queue, and to find that it is there."""
+"""Any of these permits making a queue, and learning that it exists."""
 
 _SETTINGS: Final = tuple(said.name for said in fields(QueueArguments) if said.name in SETTINGS)
-"""Settings of an endpoint that the arguments of a declaration can say, by their own names."""
+"""Settings of an endpoint that the arguments of a declaration can give, under the same names."""
 
 
 async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declared:
     """
-    Make a queue, or find that it is there as it is declared.
+    Make a queue, or find that it exists as declared.
 
     Raises:
-        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; PRECONDITION_FAILED, it is another than
-            declared; NOT_ALLOWED, its name is the gateway's.
+        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is exclusive to another connection; PRECONDITION_FAILED, it exists
+            with other settings; NOT_ALLOWED, the gateway reserves its name.
     """
     _require_own(client, command.name, *USES)
     vpn, name, arguments = client.vpn, command.name, command.arguments
@@ -135,7 +135,7 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
     _check_new(client, name)
     dead = arguments.dead_message_queue
     if dead:
-        # Where dead messages go, they are sent; and what is not there is made.
+        # Dead messages are published to that queue, which is made where it does not exist.
         _require_own(client, dead, Action.PUBLISH)
         if vpn.endpoints.by_name.get(dead) is None:
             _check_new(client, dead)
@@ -151,14 +151,14 @@ async def declare_queue(client: DialectClient, command: DeclareQueue) -> Declare
     )
     made = vpn.endpoints.create(name, kind, settings)
     if command.is_exclusive:
-        # Before anybody else's turn, and before its connection could go.
+        # Before the next await: until then no other client can use it, and its connection cannot be lost.
         ExclusiveQueue(client.owner, made)
     await vpn.committer.committed()
     return Declared(_state(client, made), is_new=True)
 
 
 def _check_new(client: DialectClient, name: str) -> None:
-    """Whether a queue of this name may be made."""
+    """Check that a queue of this name may be made."""
     if name.startswith("#"):
         raise Refused(
             ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
@@ -171,7 +171,7 @@ def _check_new(client: DialectClient, name: str) -> None:
 
 def describe_queue(client: DialectClient, name: str) -> QueueState:
     """
-    A queue as it is.
+    Describe a queue.
 
     Raises:
         Refused: UNAUTHORIZED; NOT_FOUND.
@@ -182,10 +182,10 @@ def describe_queue(client: DialectClient, name: str) -> QueueState:
 
 async def purge_queue(client: DialectClient, name: str) -> Removed:
     """
-    Remove what lies on a queue.
+    Remove all messages from a queue.
 
     Raises:
-        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_FOUND.
+        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is exclusive to another connection; NOT_FOUND.
     """
     _require_own(client, name, Action.ADMINISTER)
     return Removed(await Administration(client.vpn).purge(find_queue(client, name)))
@@ -196,7 +196,8 @@ async def delete_queue(client: DialectClient, name: str) -> Removed:
     Delete a queue, where there is one.
 
     Raises:
-        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_ALLOWED, it is a link's temporary one.
+        Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is exclusive to another connection; NOT_ALLOWED, it is the temporary
+            queue of a link.
     """
     _require_own(client, name, Action.ADMINISTER)
     endpoint = client.vpn.endpoints.by_name.get(name)
@@ -225,7 +226,7 @@ def find_queue(client: DialectClient, name: str) -> Endpoint:
 
 
 def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
-    """What a declaration does not say, it does not ask for: somebody else may have set it."""
+    """Compare the settings that a declaration gives; the rest may have been set by somebody else."""
     there = _arguments_of(endpoint)
     for field in (*_SETTINGS, "single_active_consumer"):
         asked, found = getattr(arguments, field), getattr(there, field)
@@ -273,13 +274,13 @@ def _arguments_of(endpoint: Endpoint) -> QueueArguments:
 
 
 def _require_own(client: DialectClient, queue: str, *actions: Action) -> None:
-    """One of these is permitted on a queue, and it is no other connection's own."""
+    """Check that one of these is permitted on a queue, and that no other connection has the queue to itself."""
     client.authorization.require_any(actions, AddressKind.QUEUE, queue)
     client.authorization.require_unlocked(queue)
 
 
 MAX_EXCHANGES: Final = 10_000
-"""Names of exchanges that are kept in mind in a Message VPN."""
+"""Exchanges of one Message VPN."""
 
 
 class Exchanges:
@@ -288,14 +289,14 @@ class Exchanges:
     def __init__(self) -> None:
         self._kinds: dict[str, forms.ExchangeKind] = dict(forms.PREDECLARED)
         self._declared_by: dict[str, str] = {}
-        """The user who said of which kind an exchange is; others bind to it by that."""
+        """By exchange: the user who declared its kind. Bindings of other users rely on that kind."""
 
     def declare(self, client: DialectClient, name: str, kind: forms.ExchangeKind) -> None:
         """
-        Say of which kind an exchange is: whoever publishes through it, or binds to it, needs the permission for that.
+        Declare the kind of an exchange. Publishing through it and binding to it need permissions of their own.
 
         Raises:
-            Refused: RESOURCE_LIMIT; PRECONDITION_FAILED, it is there and of another kind.
+            Refused: RESOURCE_LIMIT; PRECONDITION_FAILED, it exists and is of another kind.
         """
         found = self._kinds.get(name)
         if found is None and len(self._kinds) >= MAX_EXCHANGES:
@@ -314,8 +315,8 @@ class Exchanges:
         Forget an exchange, and unsubscribe the queues that are bound to it.
 
         Raises:
-            Refused: NOT_ALLOWED, it is always there; UNAUTHORIZED, another user has declared it, and who asks may not
-                administer its topics, or a queue that is bound to it.
+            Refused: NOT_ALLOWED, it is predeclared; UNAUTHORIZED, another user has declared it and the client may not
+                administer its topics, or the client may not administer a queue that is bound to it.
         """
         if name in forms.PREDECLARED:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the exchange {name!r} is always there")
@@ -338,11 +339,11 @@ class Exchanges:
 
     async def bind(self, client: DialectClient, binding: Binding) -> None:
         """
-        Subscribe a queue to what a binding means.
+        Give a queue the subscriptions that a binding means.
 
         Raises:
-            Refused: UNAUTHORIZED; RESOURCE_LOCKED, the queue is another connection's; NOT_FOUND; INVALID_FIELD, no
-                subscription says the same.
+            Refused: UNAUTHORIZED; RESOURCE_LOCKED, the queue is exclusive to another connection; NOT_FOUND;
+                INVALID_FIELD, no subscription can express the binding.
         """
         _require_own(client, binding.queue, Action.CONSUME, Action.ADMINISTER)
         subscriptions = self._subscriptions_of(binding)
@@ -356,7 +357,7 @@ class Exchanges:
 
     async def unbind(self, client: DialectClient, binding: Binding) -> None:
         """
-        Unsubscribe a queue from what a binding means.
+        Remove the subscriptions that a binding means from a queue.
 
         Raises:
             Refused: As ``bind``.

@@ -1,5 +1,5 @@
 """
-The dialects of a gateway, and which of them a listener speaks, as the switches in its settings have it.
+The dialects of a gateway. The switches in a listener's settings say which of them it speaks.
 
 This is the one place in the gateway that names the vendors. A listener without a switch speaks AMQP 1.0, and
 understands the forms of ``amqp_ext.vendor_forms``.
@@ -16,10 +16,10 @@ from gateway.users import Users
 
 class Dialects:
     """
-    All dialects, each with what its clients have declared since the start: one for a gateway.
+    All dialects of a gateway, each with what its clients have declared since the start.
 
     Args:
-        users: Who is known by which tokens.
+        users: The directory, which knows keys and identity providers.
     """
 
     def __init__(self, users: Users) -> None:

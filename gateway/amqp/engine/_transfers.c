@@ -1,17 +1,17 @@
 /*
- * What happens once a message on the wire, in C: the loops of native_loops.
+ * The work for each message on the wire, in C: the loops of native_loops.
  *
- * Each function does for many deliveries what the one of its name in python_loops does, and nothing else: which
- * messages go where, how many, and who may, is said in Python. That module is the fallback and the oracle of this one.
+ * Each function does what the function of its name in python_loops does, and nothing else: the callers in Python decide
+ * which messages go where, how many, and whether they may. That module is the fallback, and the tests compare the two.
  *
  * The engine's functions come as pointers (bind), so that the engine is in the process once and this module links to
- * nothing. Its structures come as integers, their addresses. What python_loops says of their lives holds here all the
- * more: an address is worth as much as the link it came from, and the callers let go of both together.
+ * nothing. Its structures come as integers, their addresses. What python_loops says about their lifetime is even more
+ * important here: an address is valid as long as the link it came from, and the callers drop both together.
  *
  * The interpreter's lock is held, except while the engine writes its output (pull): all else is short.
  *
- * Of Python it uses what is the same in all versions from 3.11 on (Py_LIMITED_API, set by .build/extension.py): one
- * library for all of them. What that has no macro for is a call, so nothing is asked twice.
+ * It uses only the part of Python's API that all versions from 3.11 on share (Py_LIMITED_API, set by
+ * .build/extension.py): one library for all of them. That part has calls in place of macros, so nothing is asked twice.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -35,7 +35,7 @@ struct pn_bytes_t {
     char *start;
 };
 
-/* What is called: what it returns, its name, what it takes; in the words of cffi, with whose they are compared. */
+/* The engine's functions: type, name, parameters. They are spelled as cffi spells them, and compared with that. */
 #define ENGINE(X)                                                                                                      \
     X(struct pn_event_t *, pn_collector_peek, (struct pn_collector_t *))                                               \
     X(_Bool, pn_collector_pop, (struct pn_collector_t *))                                                              \
@@ -79,7 +79,7 @@ enum { ACCEPTED = 0x24, TRANSACTIONAL = 0x34 };
 enum { NOTHING, TURN, ALONE, BATCH };
 enum { ID = 0, TIME = 1, TOPIC = 2, BARE = 3, CONTENT = 6, ROW_FIELDS = 7 };
 
-#define OUTPUT_BYTES (256 * 1024) /* what is pulled at once, about */
+#define OUTPUT_BYTES (256 * 1024) /* about what is pulled in one call */
 
 PyDoc_STRVAR(bind_doc, "bind($module, addresses, /)\n--\n\nTake the engine's functions: all that SIGNATURES has.");
 static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args)
@@ -115,7 +115,7 @@ static int structure_at(PyObject *address, void *found)
     return structure != NULL;
 }
 
-/* Whether a value is what it is to be; sets the error. */
+/* Returns the condition, and sets an error where it does not hold. */
 static _Bool is_so(int so, const char *what)
 {
     if (!so)
@@ -168,7 +168,7 @@ static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *args)
 
 /* ----------------------------------------------------------------------------------------- messages that come in */
 
-/* Append what is new, and let go of it; NULL for what could not be made. */
+/* Append a new object, and drop the reference to it; NULL is one that could not be made. */
 static int append(PyObject *list, PyObject *item)
 {
     int result = item == NULL ? -1 : PyList_Append(list, item);
@@ -176,7 +176,7 @@ static int append(PyObject *list, PyObject *item)
     return result;
 }
 
-/* What the current delivery has brought, which is so much. */
+/* The content of the current delivery, which has this size. */
 static PyObject *content_of(struct pn_link_t *link, size_t size)
 {
     PyObject *content = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
@@ -218,12 +218,12 @@ static PyObject *take_messages(PyObject *Py_UNUSED(module), PyObject *args)
     while (stop == NOTHING && (delivery = engine.pn_link_current(link)) != NULL) {
         size_t size = engine.pn_delivery_pending(delivery);
         _Bool is_settled = engine.pn_delivery_settled(delivery);
-        /* Of an aborted delivery the engine says that it has one byte, and gives none. */
+        /* The engine reports one byte for an aborted delivery, and gives none. */
         if ((Py_ssize_t)size > max_bytes || (size == 1 && engine.pn_delivery_aborted(delivery)))
             stop = ALONE;
         else if (engine.pn_delivery_partial(delivery))
             break;
-        /* Each is asked, with a coordinator or without: a message of an unknown transaction must not exist. */
+        /* Looked at with a coordinator or without: a message of an unknown transaction must not be published. */
         else if (engine.pn_delivery_remote_state(delivery) == TRANSACTIONAL)
             stop = ALONE;
         else if (PyList_Size(contents) > 0 && is_settled != are_settled)
@@ -279,7 +279,7 @@ static PyObject *settle(PyObject *Py_UNUSED(module), PyObject *args)
 
 enum { HEAD = 8, FRONT_BYTES = 1024, PIECES = 5 };
 
-/* A message as it is sent. Its front is in the buffer, behind room for the head it has in a batch, or else is bytes. */
+/* A message to be sent. Its front is in the buffer, after room for the head it has in a batch, or is a bytes object. */
 struct message {
     PyObject *number, *front;
     char *content, *front_bytes;
@@ -321,8 +321,8 @@ static unsigned char *put_decimal(unsigned char *to, uint64_t number, int digits
 }
 
 /*
- * Write the front of a message that needs no more than our annotations behind its own header. What stands between their
- * values is given (Splicer.pieces). 0 where it needs more, or does not fit; -1 with an error set.
+ * Write the front of a message that needs only our annotations after its own header. The bytes between their values are
+ * given (Splicer.pieces). Returns 0 where it needs more, or does not fit; -1 with an error set.
  */
 static int write_front(struct message *message, PyObject *row, PyObject *time, const struct pn_bytes_t *pieces)
 {
@@ -359,8 +359,8 @@ static int write_front(struct message *message, PyObject *row, PyObject *time, c
 }
 
 /*
- * Take a row apart, and make its front. 0, or -1 with an error set; message->front is a new reference, or NULL. What a
- * message has of the row is the row's.
+ * Take a row apart, and make its front. Returns 0, or -1 with an error set. message->front is a new reference, or NULL;
+ * all else in the message is borrowed from the row.
  */
 static int read_row(struct message *message, PyObject *row, const struct pn_bytes_t *pieces, PyObject *front_of)
 {
@@ -437,7 +437,7 @@ static PyObject *send_rows(PyObject *Py_UNUSED(module), PyObject *args)
             return NULL;
         pieces[i].size = (size_t)size;
     }
-    rows = PySequence_Tuple(given); /* which holds them, whatever front_of does */
+    rows = PySequence_Tuple(given); /* keeps the rows alive, whatever front_of does */
     if (rows == NULL)
         return NULL;
     count = PyTuple_Size(rows);
@@ -500,7 +500,7 @@ static PyObject *take_outcomes(PyObject *Py_UNUSED(module), PyObject *args)
             break;
         if ((address = PyLong_FromVoidPtr(delivery)) == NULL)
             return NULL;
-        /* An event holds on to its delivery: one that is still here by its address is the one that was put here. */
+        /* An event keeps its delivery alive: a delivery whose address is in here is the one that was put here. */
         id = PyDict_GetItemWithError(unsettled, address);
         is_settled = engine.pn_delivery_settled(delivery);
         if (id != NULL && (PyList_Append(accepted, id) < 0 || (!is_settled && PyList_Append(confirm, address) < 0) ||
@@ -541,7 +541,7 @@ static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
     Py_END_ALLOW_THREADS
     while (size > 0 && total < OUTPUT_BYTES) {
         if (total + size > room) {
-            /* Mostly there is one piece. What has more may have many: it grows but once. */
+            /* Mostly there is one piece. If there are more, there may be many: the array grows only once. */
             room = room == 0 ? size : OUTPUT_BYTES + size;
             if (PyByteArray_Resize(data, room) < 0) {
                 Py_DECREF(data);
@@ -554,7 +554,7 @@ static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
             return NULL;
         }
         total += size;
-        /* With its buffer empty, the engine writes what comes next: that takes the time. */
+        /* With its buffer empty, the engine writes its next frames: that takes the time. */
         Py_BEGIN_ALLOW_THREADS
         engine.pn_transport_pop(transport, (size_t)size);
         size = engine.pn_transport_pending(transport);

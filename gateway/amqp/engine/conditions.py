@@ -1,9 +1,9 @@
 """
-AMQP error conditions: refusals, and errors that the engine finds by itself, as a detach, a close or a disposition says
-them (AMQP 1.0 sections 2.8.15 to 2.8.18).
+AMQP error conditions: refusals, and errors that the engine finds by itself, in the form that a detach, a close or a
+disposition carries (AMQP 1.0 sections 2.8.15 to 2.8.18).
 
-The engine closes the connection for whatever it cannot go on with, and writes that close frame by itself, at times
-with a condition that no specification knows. It is the last frame it writes, so it is replaced on its way out.
+After an error the engine closes the connection, and writes that close frame by itself, at times with a condition that
+is in no specification. That is the last frame it writes, so it is replaced in the output.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ UNBOUNDED: Final = 0xFFFF_FFFF
 """The ``max-frame-size`` of a peer that takes any frame."""
 
 _AROUND_BYTES: Final = 64
-"""Bytes of a frame that ends something with an error, without what the error says; or a few more."""
+"""Upper bound of the bytes of a detach, end or close frame with an error, without the error's texts."""
 
 _AROUND_ENTRY: Final = 8
-"""Bytes of an entry of the info map without its symbols and digits; or a few more."""
+"""Upper bound of the bytes of an entry of the info map, without its symbols and digits."""
 
 
 def info_of(refused: Refused) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def room_of(link: Link) -> int:
 
 def condition_of(refused: Refused, room: int = UNBOUNDED) -> Condition:
     """
-    For a link, session or connection.
+    The condition of a link, session or connection.
 
     Args:
         room: Bytes of the largest frame that the peer takes: the text is cut to what is left for it.
@@ -78,12 +78,12 @@ def _cut(text: str, room: int) -> str:
 
 
 def code_of(condition: str) -> ErrorCode:
-    """The row of the table of errors for a condition that is no replay's; the first, where several are alike."""
+    """The error code of a condition without a replay error; the first one, where several have it."""
     return next(code for code in ErrorCode if code.condition == condition and code.replay_error is None)
 
 
 def describe(refused: Refused) -> Callable[[Any], None]:
-    """For dispositions: a function that fills in a C condition."""
+    """A function that fills in a C condition, for dispositions."""
     REFUSALS[refused.code.condition] += 1
     info = {Symbol(key): value for key, value in info_of(refused).items()}
     encoded = encode(info) if info else b""
@@ -98,7 +98,7 @@ def describe(refused: Refused) -> Callable[[Any], None]:
 
 
 _CLOSE: Final = b"\x02\x00\x00\x00\x00\x53\x18"
-"""A close frame behind its size, as the engine writes it."""
+"""The bytes of a close frame after its size, as the engine writes it."""
 
 _CUT: Final = " (connection aborted)"
 """What the engine adds when it is told that nothing more will come."""
@@ -128,7 +128,7 @@ _MEANT: Final = {
         "such as 0x10 for open; symbols are not taken",
     ),
 }
-"""How the engine says it, the condition it should have, and the words for a person."""
+"""By a pattern of the engine's text: the condition that it should have, and a text for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class CloseError:
 
     @classmethod
     def of(cls, found: Condition | None) -> CloseError:
-        """What the engine's error means; as it is, where that is good enough."""
+        """The meaning of an error of the engine; the error itself where that is clear."""
         if found is None:
             return cls("amqp:internal-error", "")
         description = (found.description or "").removesuffix(_CUT)
@@ -152,10 +152,10 @@ class CloseError:
 
     def put_into(self, output: bytes) -> bytes:
         """
-        The end of what the engine writes, with its close frame replaced.
+        The last output of the engine, with its close frame replaced.
 
         Args:
-            output: Ends with the close frame; where it does not, it comes back as it is.
+            output: Ends with the close frame; otherwise it is returned unchanged.
         """
         start = output.rfind(_CLOSE) - 4
         if start < 0 or int.from_bytes(output[start : start + 4], "big") != len(output) - start:
@@ -171,7 +171,7 @@ class CloseError:
 
 
 class Denied(Refused):
-    """A user's permissions do not allow it. ``rule`` decided; it is for the log, not for the peer."""
+    """A user's permissions do not allow it. ``rule`` has decided that; it is for the log, not for the peer."""
 
     def __init__(self, text: str, rule: str) -> None:
         super().__init__(ErrorCode.UNAUTHORIZED, text)
@@ -179,7 +179,7 @@ class Denied(Refused):
 
 
 def reason_keys(refused: Refused) -> dict[str, Any]:
-    """What a log line says of a refusal, with the rule that decided where it was a matter of permissions."""
+    """What a log line says about a refusal, with the rule that decided if permissions did."""
     return {
         log_keys.CONDITION: refused.code.condition,
         log_keys.REPLAY_ERROR: refused.code.replay_error,

@@ -1,16 +1,16 @@
 """
-What one connection reads: bytes go to its engine, the engine's events to whom they concern, and messages to the links
-that they came on, straight on proton's C engine.
+What one connection reads: bytes go to its engine, the engine's events to the links and sessions that they are about,
+and messages to the links that they came on. It calls proton's C engine directly.
 
-Transfers, dispositions and credit go to their links in batches: the loop over events goes round once a run of events
-of one link, not once an event. Of events that may take a while, sessions, links and their ends, only some are dealt
-with in a turn of the loop, as thousands fit into one read.
+Transfers, dispositions and credit go to their links in batches: the loop over events has one round for a run of events
+of one link, not for each event. Events about sessions, links and their ends may take a while, and thousands fit into
+one read: only some of them are handled in a turn of the loop.
 
-What happens once a message is in the loops (``python_loops``, ``native_loops``), and is measured by the benchmark;
-what happens once a call of them, and for the few messages that go alone, is here.
+The work for each message is in the loops (``python_loops``, ``native_loops``), which the benchmark measures. The work
+for each call of the loops, and for the few messages that are taken alone, is here.
 
 Safety: a C delivery lives as long as its link; once a link is closed here, its deliveries are never touched again.
-Deliveries are handles of the loops wherever they are handed on.
+Deliveries are always passed on as handles of the loops.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from gateway.amqp.engine.output import Output
 from gateway.core.errors import ErrorCode, Refused
 
 RARE_EVENTS: Final = 64
-"""Sessions, links and their ends that are dealt with in one turn of the loop: some milliseconds."""
+"""Events about sessions, links and their ends that are handled in one turn of the loop: some milliseconds."""
 
 
 class InputHandlers(NamedTuple):
     """What a connection does about its input."""
 
     act: Callable[[Finding], None]
-    """Called with what the walk over the peer's frames finds, once all was dealt with that came before it."""
+    """Called with a finding of the walk over the peer's frames, once all input before it is handled."""
     deal_with: Callable[[Event], None]
     """Called with each event that is no transfer, disposition or flow."""
     is_busy: Callable[[], bool]
-    """Whether so much is under way for the peer that nothing more is to begin. ``Input.wake`` says when it is less."""
+    """Whether so much is under way for the peer that nothing more is to begin. ``Input.wake`` ends that."""
     go_on: Callable[[], None]
     """Calls ``Input.go_on``, in another turn of the loop, and guards it."""
     end: Callable[[], None]
-    """The engine takes no more."""
+    """Called when the engine takes no more input."""
 
 
 class Input:
@@ -66,7 +66,7 @@ class Input:
     The input of one connection.
 
     Args:
-        walk: Over the peer's frames, before the engine has them.
+        walk: The walk over the peer's frames, before the engine gets them.
     """
 
     def __init__(self, links: LinkTable, output: Output, walk: FrameWalk, handlers: InputHandlers) -> None:
@@ -80,23 +80,23 @@ class Input:
         self._transport: Transport | None = None
         self._collector: Collector | None = None
         self._unread: list[bytes] = []
-        """What has come, and the engine was not given. Few: nothing more is read meanwhile."""
+        """Input that the engine has not been given. It is little: nothing more is read meanwhile."""
         self._pieces: list[Piece] = []
-        """The oldest of these, as it will be given, the last first."""
+        """The pieces of the oldest input, the last piece first."""
         self._found: Finding | None = None
-        """To be acted on once all that the engine has to tell was taken."""
+        """A finding to act on once all of the engine's events are taken."""
         self._rare_left = 0
         self._is_scheduled = False
         self.is_waiting = False
-        """There is more to do for this peer than others should wait for: nothing more is to be read."""
+        """Whether input waits for another turn of the loop, so that other peers get theirs: nothing more is read."""
 
     def begin(self, transport: Transport, collector: Collector) -> None:
-        """The engine is there."""
+        """The connection has an engine."""
         self._transport, self._collector = transport, collector
 
     def take(self, data: bytes) -> None:
         """
-        Bytes from the peer.
+        Take bytes from the peer.
 
         Raises:
             Refused: As ``go_on``.
@@ -107,10 +107,10 @@ class Input:
 
     def go_on(self) -> None:
         """
-        Give the engine what has come, and take its events, as far as that is for this turn of the loop.
+        Give the engine its input, and take its events, as far as this turn of the loop allows.
 
         Raises:
-            Refused: The peer has broken a rule; the connection is of no use any more.
+            Refused: The peer has broken a rule; the connection cannot go on.
         """
         self.is_waiting = self._is_scheduled = False
         self._rare_left = RARE_EVENTS
@@ -135,22 +135,22 @@ class Input:
             piece, self._found = self._pieces.pop()
             has_failed = push(transport, piece) < 0
             if has_failed:
-                # Unless the peer has closed, this has the engine say what is wrong.
+                # Unless the peer has closed, this makes the engine report the error.
                 transport.close_tail()
 
     def wake(self) -> None:
-        """Less is under way for the peer."""
+        """Go on: less is under way for the peer."""
         if self.is_waiting:
             self._wake()
 
     def drop(self) -> None:
-        """What has come and the engine was not given is of no interest any more."""
+        """Drop the input that the engine has not been given."""
         self._unread.clear()
         self._pieces.clear()
         self._found = None
 
     def lost(self) -> None:
-        """The connection is gone: nothing of it is held."""
+        """The connection is gone: drop the references to its parts."""
         self.drop()
         self._transport = self._collector = self._handlers = None
 
@@ -160,7 +160,7 @@ class Input:
             self._loop.call_soon(self._handlers.go_on)
 
     def _dispatch(self) -> bool:
-        """Have one rare event dealt with, the one on top of the collector. Whether another may follow in this turn."""
+        """Have the rare event on top of the collector handled; return whether another may follow in this turn."""
         if self._collector is None or self._handlers is None:
             return False
         event = self._collector.peek()
@@ -185,7 +185,7 @@ class EventPump:
     Takes the events of one connection's engine.
 
     Args:
-        links: Who takes what, by handle.
+        links: Knows what takes the events of a link, by its handle.
     """
 
     def __init__(self, links: LinkTable, loops: Loops = LOOPS) -> None:
@@ -196,20 +196,20 @@ class EventPump:
 
     def pump(self, collector: Collector, other: Callable[[], bool]) -> bool:
         """
-        Take the events there are. Transfers, dispositions and credit are handled here, in batches; for all else
-        ``other`` is called with the event on top of the collector.
+        Take all events. Transfers, dispositions and credit are handled here, in batches; for every other event
+        ``other`` is called while the event is on top of the collector.
 
         Args:
-            other: Says whether to go on: what happens once a link may take a while, and thousands can come at once.
+            other: Returns whether to go on: such an event may take a while, and thousands can come together.
 
         Returns:
-            Whether there is none left.
+            Whether all events are taken.
 
         Raises:
-            Refused: The peer sends where it receives, or without credit; the connection is of no use any more.
+            Refused: The peer sends where it receives, or without credit; the connection cannot go on.
         """
         loops = self._loops
-        # The collector is held here: what is called for its events may lose the connection.
+        # This call keeps a reference to the collector: a handler of its events may lose the connection.
         handle = loops.handle_of(collector._impl)
         incoming, outgoing = self._incoming, self._outgoing
         arrived: dict[Callable[[], None], None] = {}
@@ -228,8 +228,7 @@ class EventPump:
                         settled[sending] = None
                         sending.updated(handle)
                         continue
-                    # They crossed our detach, or their attach was refused. The engine would keep them, however many a
-                    # peer sends.
+                    # Transfers that crossed our detach, or whose attach was refused. The engine would keep all of them.
                     loops.discard(link)
                 skip(handle, kind, link)
             elif kind == LINK_FLOW:
@@ -239,7 +238,7 @@ class EventPump:
                     flowed[sending] = None
                 skip(handle, kind, link)
             else:
-                # In order: what came before a detach or close is dealt with first.
+                # In order: events before a detach or close are handled first.
                 self._finish(arrived, settled, flowed)
                 goes_on = other()
                 loops.drop(handle)
@@ -273,14 +272,14 @@ class FlowEchoes:
 
     def answer(self, request: StateRequest, flowed: Any, transport: Transport) -> bytes:
         """
-        What is to be written now for a flow that the engine has just taken, and before it.
+        The output to write now for a flow that the engine has just taken, with all output before it.
 
         Args:
-            flowed: The handle of the link that the engine says it is of.
+            flowed: The handle of the link that the engine names.
         """
         output = self._pull(transport)
         if request.handle is None:
-            # On which of them it came, the engine does not tell.
+            # The engine does not tell on which session the flow came.
             for session in self._links.sessions:
                 session.incoming_capacity = 0
             return output
@@ -295,12 +294,12 @@ class FlowEchoes:
         return output + self._state_of(link, request, output, transport)
 
     def _state_of(self, link: Link, request: StateRequest, said: bytes, transport: Transport) -> bytes:
-        """The state of a link that we send on, unless it was just said, or will be once its credit is used up."""
+        """The state of a link that we send on, unless it was just written, or will be once its credit is used up."""
         handle = self._links.names.handles.get(link)
         if handle is None or (link.credit > 0 and not request.is_echo):
             return b""
         if request.is_drain and link.queued:
-            # The session's window is closed: what waits for it goes first, and the engine tells the rest.
+            # The session's window is closed: what is queued goes first, and then the engine writes the state.
             return b""
         flows = (fields_of(frame, FLOW) for frame in frames_of(said))
         if any(fields is not None and fields[4:5] == [handle] for fields in flows):
@@ -323,7 +322,7 @@ _incoming = Buffer()
 
 
 def _ignore(*_: Any) -> None:
-    """Nobody is told of what comes of a closed link."""
+    """The callback of a closed link."""
 
 
 class IncomingTransfers:
@@ -332,9 +331,9 @@ class IncomingTransfers:
 
     Args:
         window: Credit the publisher is kept at: messages it may have on the way or uncommitted.
-        max_message_bytes: Past this ``on_too_large`` is called, and nothing more is read.
+        max_message_bytes: For a larger message ``on_too_large`` is called, and nothing more is read.
         on_messages: Called with contents and their unsettled deliveries, or contents that came settled and None.
-        on_too_large: Called with bytes, and the fields of the transactional-state if it has one.
+        on_too_large: Called with the size in bytes, and the fields of the transactional-state or None.
         on_transactional: Called with a message of a transaction, its delivery (None where that came settled), and the
             fields of its transactional-state.
     """
@@ -362,13 +361,13 @@ class IncomingTransfers:
         self._window = window
         self._used = 0
         self.taken = 0
-        """Messages."""
+        """How many messages were taken."""
         self.is_closed = False
 
     def close(self) -> None:
         """
-        The link is gone: nothing of the engine's is used here any more, nor held, and nobody is told of anything. What
-        comes later, as the news of a commit does, finds it closed.
+        The link is gone: drop the references to the engine and the callbacks. Later calls, such as those after a
+        commit, do nothing.
         """
         self.is_closed = True
         self._link = self._handle = None
@@ -378,7 +377,7 @@ class IncomingTransfers:
     def expect_batches(
         self, is_batch: Callable[[bytes], bool], on_batch: Callable[[bytes, Any], None]
     ) -> None:
-        """Deliveries with a tag that ``is_batch`` go to ``on_batch``, as messages of a transaction go to theirs."""
+        """Have each delivery whose tag ``is_batch`` accepts go to ``on_batch``, by itself."""
         self._is_batch, self._on_batch = is_batch, on_batch
 
     def open(self) -> None:
@@ -396,7 +395,7 @@ class IncomingTransfers:
             if contents:
                 self.taken += len(contents)
                 self._on_messages(contents, deliveries)
-                # Whoever got them may have closed the link.
+                # The callback may have closed the link.
                 if self._link is None:
                     return
                 if deliveries is None:
@@ -412,7 +411,7 @@ class IncomingTransfers:
             )
 
     def _take_alone(self, *, is_batch: bool) -> bool:
-        """Take the current delivery, which goes together with no other. Whether the link can take more."""
+        """Take the current delivery by itself; return whether the link can take more."""
         link = self._link
         delivery = lib.pn_link_current(link)
         size = lib.pn_delivery_pending(delivery)
@@ -430,7 +429,7 @@ class IncomingTransfers:
             lib.pn_link_recv(link, buffer, size)
             content = ffi.unpack(buffer, size)
         settled = lib.pn_delivery_settled(delivery)
-        # What is part of a transaction is not asked whether it is a batch.
+        # A message of a transaction is never taken for a batch.
         more = () if is_batch else (state_fields(delivery),)
         lib.pn_link_advance(link)
         if settled:
@@ -462,14 +461,14 @@ class IncomingTransfers:
         self._settle(deliveries, ACCEPTED)
 
     def release(self, deliveries: Sequence[Any]) -> None:
-        """Nobody takes these."""
+        """Tell the publisher that these are released: nobody takes them."""
         self._settle(deliveries, RELEASED)
 
     def reject(self, deliveries: Sequence[Any], describe: Callable[[Any], None]) -> None:
         """
-        These are not taken; ``describe`` is given each delivery's disposition to put the error in.
+        Tell the publisher that these are rejected; ``describe`` puts the error into each delivery's disposition.
 
-        A C condition is what it gets: proton's public disposition would need a wrapper object for each.
+        It gets a C condition: proton's public disposition would need a wrapper object for each delivery.
         """
         if self.is_closed:
             return

@@ -2,17 +2,17 @@
 The sessions and links of one connection: the one place that knows which are attached, by what name, which are
 suspended, and which of them wait for room in the connection's output.
 
-A link is here from its attach until the peer has detached it; as an attached one from the answer (``register``) until
-either side detaches. A suspended link is one that its peer has detached and not closed, and that still stands for
-something (AMQP 1.0 section 2.6.3): deliveries that are unsettled on it can be settled until its session ends.
+A link is in the table from its attach until the peer has detached it. It counts as attached from the answer
+(``register``) until either side detaches. A suspended link is one that its peer has detached and not closed, and that
+still stands for something (AMQP 1.0 section 2.6.3): its unsettled deliveries can be settled until its session ends.
 
-Names: a peer may attach a name that it still has attached (section 2.6.1), for which the engine would end the
-connection. So the engine is made to forget a link's name once the attach is answered: it compares names with those of
-attaches that come, and needs them for nothing more.
+Names: a peer may attach a second link under a name that is still attached (section 2.6.1). The engine would end the
+connection for that. So the engine is made to forget a link's name once the attach is answered: it uses names only to
+compare them with those of new attaches.
 
-Invariants: nobody else writes to what is kept here, or frees a link or session of the engine's. A link's name is read
-here, never from the engine's link once that may have been answered. ``incoming`` and ``outgoing`` are read by the loop
-over the engine's events, and so are plain dictionaries by the links' handles (``loops``).
+Invariants: no other module writes to this table, or frees a link or session of the engine. A link's name is read here,
+never from the engine's link once its attach may have been answered. The loop over the engine's events reads
+``incoming`` and ``outgoing``, and so they are plain dictionaries by the links' handles (``loops``).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Sending(Protocol):
 
     def updated(self, collector: Any) -> None:
         """
-        The event on top of the collector (its handle) is about one of this link's deliveries: note what the peer
-        has said, and take the event off. Events of more of them that follow may be taken in the same way.
+        Note the disposition in the event on top of a collector, which is about one of this link's deliveries, and take
+        the event off. Events about more of them that follow may be taken, too.
         """
 
     def report(self) -> None:
-        """Hand on what was noted since the last time."""
+        """Pass on what was noted since the last call."""
 
     def on_flow(self) -> None:
         """The peer has given credit, or taken it back."""
@@ -61,12 +61,12 @@ class AttachedLink(ABC):
     A link whose attach was answered, until it is detached.
 
     Args:
-        link: The engine's.
-        links: Of its connection.
+        link: The engine's link.
+        links: The link table of its connection.
     """
 
     kind: ClassVar[str]
-    """What it is there for, as administrators are told."""
+    """What it is for, in the words for administrators."""
 
     def __init__(self, link: Link, links: LinkTable) -> None:
         self.link = link
@@ -76,21 +76,21 @@ class AttachedLink(ABC):
 
     @property
     def incoming(self) -> Callable[[], None] | None:
-        """What takes its transfers; None where messages go out on it, or none at all."""
+        """Takes its transfers; None where messages go out on it, or there are none."""
         return None
 
     @property
     def outgoing(self) -> Sending | None:
-        """What takes its events one by one; None where messages come in on it, or none at all."""
+        """Takes its events one by one; None where messages come in on it, or there are none."""
         return None
 
     @property
     def _sent_count(self) -> int:
-        """Messages that went over it."""
+        """How many messages went over it."""
         return 0
 
     def state(self) -> LinkState:
-        """What it is like now, for administrators."""
+        """Its state, for administrators."""
         link = self.link
         is_receiver = bool(link.is_sender)
         ours, theirs = (link.source, link.remote_source) if is_receiver else (link.target, link.remote_target)
@@ -117,21 +117,21 @@ class AttachedLink(ABC):
 
     @property
     def _stands_for_something(self) -> bool:
-        """Whether it goes on to exist, suspended, when its peer detaches it and does not close it."""
+        """Whether it is suspended, and does not end, when its peer detaches it and does not close it."""
         return False
 
     def suspend(self) -> bool:
         """
-        The peer has detached the link and not closed it. Where this says that it still stands for something, it is kept
-        until its session ends, or the link is attached anew; then, and otherwise at once, ``detached`` is called.
+        The peer has detached the link and not closed it. If this returns True, the link is suspended until its session
+        ends or it is attached anew, and ``detached`` is called then. Otherwise ``detached`` is called immediately.
         """
         self._is_suspended = self._stands_for_something
         return self._is_suspended
 
     def _end_if_idle(self) -> None:
-        """Where it is suspended and stands for nothing any more, it ceases to exist."""
+        """End the link if it is suspended and stands for nothing any more."""
         if self._is_suspended and not self._stands_for_something:
-            # Not at once: whoever has just told what was settled is not done with the engine's link.
+            # In the next turn of the loop: the caller has just settled something, and still uses the engine's link.
             asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
 
     def resume(self, older: AttachedLink) -> None:  # noqa: B027
@@ -147,7 +147,7 @@ class AttachedLink(ABC):
             self.refuse(Refused(ErrorCode.STOLEN, "a link of this name was attached anew"))
 
     def refuse(self, refused: Refused) -> None:
-        """Detach with an error; one that is suspended ends, and nobody is there to be told why."""
+        """Detach with an error; a suspended link ends without one, as its peer has detached it."""
         if self._is_suspended:
             self._links.end_suspended(self.link)
         else:
@@ -176,7 +176,7 @@ class LinkNames:
             The link that had its session, direction and name until now; None if there was none.
 
         Raises:
-            UnicodeDecodeError: The name is no text.
+            UnicodeDecodeError: The name is not UTF-8.
         """
         name = link.name
         if not name:
@@ -194,18 +194,18 @@ class LinkNames:
         return self._names.get(link) or link.name
 
     def saw(self, output: bytes | bytearray) -> None:
-        """This is being written, in any pieces; our attaches may be among it."""
+        """Note output that is written, in any pieces: our attach frames may be in it."""
         if self.unanswered:
             self._output.append(output)
 
     def written(self) -> None:
-        """All that the engine had to say is written: it forgets the names of links that were answered."""
+        """All output of the engine is written: make it forget the names of links that were answered."""
         if not self.unanswered:
             return
         output = b"".join(self._output)
         self._output.clear()
         if all(link.state & Link.LOCAL_UNINIT for link in self.unanswered):
-            # A start may take long to find, and whatever else is written meanwhile is not looked through.
+            # A start may take long to resolve; output that is written meanwhile is not searched.
             return
         handles = {
             (fields[0], fields[2]): fields[1]
@@ -246,9 +246,9 @@ class LinkTable:
     The links and sessions of one connection.
 
     Args:
-        log: Of the connection.
-        account: Where it is entered what the connection makes us hold.
-        schedule_flush: Has what the engine says be written at the end of this turn of the loop.
+        log: The log of the connection.
+        account: The account of the connection.
+        schedule_flush: Has the engine's output written at the end of this turn of the loop.
     """
 
     def __init__(
@@ -268,11 +268,11 @@ class LinkTable:
         self._log = log
         self._schedule_flush = schedule_flush
         self._suspended: dict[Link, tuple[AttachedLink, tuple[bool, str]]] = {}
-        """With their directions and names."""
+        """The suspended links, with their directions and names."""
         self._suspended_as: dict[tuple[bool, str], Link] = {}
         """The last link that was suspended of each direction and name, on whichever session (section 2.6.1)."""
         self._resumed: dict[Link, Link] = {}
-        """Links being attached, and the suspended ones of their names that they take the place of."""
+        """By link that is being attached: the suspended link of its name that it takes the place of."""
         self.attached: dict[Link, AttachedLink] = {}
         """The attached links; changed here alone."""
         self._retired = 0
@@ -291,8 +291,8 @@ class LinkTable:
 
     def end_session(self, session: Session) -> None:
         """
-        The peer has ended a session: its links end with it, it is answered and let go of. Nothing happens where it was
-        already: a peer may answer it after its end, and freed twice it would take others' memory along.
+        The peer has ended a session: end its links, answer, and free it. Does nothing for a session that has ended: a
+        peer may still answer our end, and freeing a session twice would free memory that is not its own.
         """
         if session not in self.sessions:
             return
@@ -313,15 +313,15 @@ class LinkTable:
 
     @property
     def buffered_bytes(self) -> int:
-        """What the sessions hold that the peer, or the socket, has not taken yet: each of them has a window."""
+        """Bytes that the peer, or the socket, has not taken from the sessions yet: each session has a window."""
         return sum(map(outgoing_bytes, self.sessions))
 
     def enter_unfinished(self, renumbered_count: int) -> None:
         """
-        Enter in the account what has come, and is no whole message yet.
+        Enter the bytes of unfinished messages in the account.
 
         Args:
-            renumbered_count: Deliveries of which it is remembered what the peer calls them.
+            renumbered_count: How many of the peer's own delivery-ids are remembered.
         """
         unfinished = sum(map(incoming_bytes, self.sessions))
         self.account.holds(Kind.UNFINISHED, unfinished + renumbered_count * DELIVERY_ID_BYTES)
@@ -333,7 +333,7 @@ class LinkTable:
         The peer attaches a link in an open session.
 
         Returns:
-            How many links of that session the peer has not detached, refused ones among them: they are kept as long.
+            How many links of that session the peer has not detached, including refused ones, which are kept as long.
         """
         self.sessions[link.session] += 1
         self.account.hold(Kind.LINKS, LINK_BYTES)
@@ -352,7 +352,7 @@ class LinkTable:
             The link that is attached by this name, in this direction and session; None if none is.
 
         Raises:
-            UnicodeDecodeError: The name is no text.
+            UnicodeDecodeError: The name is not UTF-8.
         """
         older = self.names.add(link)
         suspended = self._suspended_as.get((link.is_receiver, link.name))
@@ -389,15 +389,15 @@ class LinkTable:
 
     def detached(self, link: Link, *, closed: bool) -> None:
         """
-        The peer has detached (or closed) a link: it is answered, its name and its place are free, and it is let go of,
-        unless it is suspended: what is unsettled on it can still be settled then. Nothing happens where it was let go
-        of already, with its session or by an earlier detach.
+        The peer has detached (or closed) a link: answer, and free the link and its name. A link that is suspended is
+        kept, so that its deliveries can still be settled. Does nothing for a link that was freed before, with its
+        session or by an earlier detach.
         """
         if link not in self._known:
             return
         attached = self.attached.get(link)
         if attached is not None and not closed and attached.suspend():
-            # What its peer says of deliveries still goes to it.
+            # Its peer's dispositions still go to it.
             del self.attached[link]
             self.incoming.pop(self._loops.handle_of(link._impl), None)
             key = (link.is_receiver, self.names.of(link))
@@ -411,13 +411,13 @@ class LinkTable:
             link.close()
         else:
             if link.state & Link.LOCAL_UNINIT:
-                # Its attach is not answered yet: the engine would say nothing at all.
+                # Its attach is not answered yet: the engine would write nothing at all.
                 link.open()
             link.detach()
         link.free()
 
     def end_suspended(self, link: Link) -> None:
-        """A suspended link has ceased to exist; nothing happens where it has already."""
+        """A suspended link has ceased to exist; does nothing if it has already."""
         if link in self._suspended:
             self._drop_suspended(link)
             self._forget(link)
@@ -453,7 +453,7 @@ class LinkTable:
         The connection is gone.
 
         Args:
-            guarded: Calls what it is given, whatever that raises: no link's mistake is to cost another its end.
+            guarded: Calls a function and catches what it raises, so that a failure at one link does not stop the rest.
         """
         suspended = [attached for attached, _ in self._suspended.values()]
         for attached in (*self.attached.values(), *suspended):
@@ -479,7 +479,7 @@ class LinkTable:
         self._retired += 1
 
     def take_retired(self) -> int:
-        """How many were, since this was asked last."""
+        """How many such deliveries there were since the last call."""
         retired, self._retired = self._retired, 0
         return retired
 
@@ -500,7 +500,7 @@ class LinkTable:
         return next((link for link in self.attached if self._loops.handle_of(link._impl) == key), None)
 
     def deal_with_arrived(self) -> None:
-        """Take what the peer has sent until now on all links: it is in the engine, and perhaps not taken yet."""
+        """Take from the engine what the peer has sent until now, on all links."""
         for receive in list(self.incoming.values()):
             receive()
         for sending in list(self.outgoing.values()):
@@ -531,12 +531,12 @@ class LinkTable:
 @dataclass(eq=False)
 class PeerSessions:
     """
-    The sessions of one connection as its peer numbers them: begun, ended by the peer, or ended by us with an error
-    (AMQP 1.0 section 2.5.8); and links ended for what was found in the peer's frames.
+    The sessions of one connection, by the peer's channels: begun, ended by the peer, or ended by us with an error
+    (AMQP 1.0 section 2.5.8). It also detaches links because of findings in the peer's frames.
 
     Args:
-        _walk: Over the peer's frames; it says on which channel and handle something comes.
-        _rewrite: Has what the engine has to say pass through a function before it is written.
+        _walk: The walk over the peer's frames; it knows channels and handles.
+        _rewrite: Passes the engine's output through a function before it is written.
     """
 
     _links: LinkTable
@@ -545,14 +545,14 @@ class PeerSessions:
     _log: ConnectionLog
     _rewrite: Callable[[Callable[[bytes], bytes]], None]
     _sessions: dict[int, Session] = field(default_factory=dict)
-    """By the peer's channel."""
+    """Open sessions by the peer's channel."""
     _ended: dict[Session, None] = field(default_factory=dict)
-    """Ended by us, and not by the peer yet."""
+    """Sessions that we have ended, and the peer has not yet."""
     _places: dict[Link, tuple[int, int]] = field(default_factory=dict)
     """Links in the order of their attaches, with the peer's channels and handles."""
 
     def lost(self) -> None:
-        """The connection is gone: nothing of the engine's is held."""
+        """The connection is gone: drop the references to the engine's objects."""
         for kept in (self._sessions, self._ended, self._places):
             kept.clear()
 
@@ -563,13 +563,13 @@ class PeerSessions:
         The peer has begun a session.
 
         Raises:
-            Refused: The connection is of no use any more.
+            Refused: The connection cannot go on.
         """
         channel = self._walk.begun_channels.pop(0) if self._walk.begun_channels else None
         if not session.state & session.LOCAL_UNINIT:
             # The engine takes it for the answer to a begin of ours, whatever became of that session since.
             raise Refused(ErrorCode.NOT_ALLOWED, "a begin answers a session that the gateway has not begun")
-        # The engine counts channels; a peer that begins again and again on one makes sessions without end.
+        # The engine limits channels: a peer that begins again and again on one channel makes sessions without end.
         if len(self._links.sessions) + len(self._ended) >= self._limits.max_channels:
             raise Refused(ErrorCode.RESOURCE_LIMIT, "too many sessions on this connection (max_channels)")
         self._links.begin_session(session)
@@ -609,7 +609,7 @@ class PeerSessions:
     # --- links ----------------------------------------------------------------------------------------------------
 
     def attached(self, link: Link) -> AttachedTermini:
-        """The peer has attached a link; what is said of its source and target."""
+        """The peer has attached a link; return what its attach frame says about source and target."""
         if not self._walk.attached:
             return AttachedTermini()
         channel, handle, termini = self._walk.attached.pop(0)

@@ -1,8 +1,8 @@
 """
-The choice between the loops in C and those in Python, made once a process.
+The choice between the loops in C and those in Python, made once in a process.
 
-Those in C (``native_loops``) run where they were built; ``REWIND_NATIVE=0`` in the environment chooses those in Python,
-and ``REWIND_NATIVE=1`` has nothing start without those in C.
+The loops in C (``native_loops``) run where they were built. ``REWIND_NATIVE=0`` in the environment chooses those in
+Python. With ``REWIND_NATIVE=1`` the process does not start without those in C.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Chosen(NamedTuple):
     name: str
     """``native`` or ``python``."""
     why: str
-    """Why they are those in Python; empty for those in C."""
+    """Why they are the loops in Python; empty for those in C."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.why})" if self.why else self.name
@@ -81,7 +81,7 @@ def choose(setting: str | None) -> Chosen:
         setting: What the environment says.
 
     Raises:
-        ImportError: There are none in C, and the environment wants no others.
+        ImportError: The loops in C are not there, and the environment requires them.
     """
     if setting == "0":
         return Chosen(python_loops, "python", f"{VARIABLE}=0")
@@ -99,5 +99,5 @@ LOOPS: Final = CHOSEN.loops
 
 
 def pull(transport: Transport) -> bytes | bytearray:
-    """What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is closed."""
+    """The present output of the engine, some 256 KB of it; empty when there is none, or it is closed."""
     return LOOPS.pull(LOOPS.handle_of(transport._impl))

@@ -1,6 +1,6 @@
 """
 Proton's engine for one connection, and its C structures where its public objects do not say enough: bytes in and out,
-a link's name, a delivery's tag and state, a condition. What happens once a message is in ``python_loops`` and
+a link's name, a delivery's tag and state, a condition. The work for each message is in ``python_loops`` and
 ``native_loops``.
 """
 
@@ -29,11 +29,11 @@ RELEASED: Final = lib.PN_RELEASED
 MODIFIED: Final = lib.PN_MODIFIED
 
 UNREADABLE: Final = (DataException, ValueError, TypeError, OverflowError, RecursionError)
-"""What proton raises where it can make no Python value of what a peer sent: text that is none, a map's key that cannot
-be one in Python, a character beyond Unicode."""
+"""What proton raises where a peer's value has no Python value: a text that is not UTF-8, a map's key that cannot be one
+in Python, a character beyond Unicode."""
 
 OUTPUT_BYTES: Final = 256 * 1024
-"""What is pulled from the engine at once, about."""
+"""About how many bytes are pulled from the engine in one call."""
 
 
 class Buffer:
@@ -75,8 +75,8 @@ def push(transport: Transport, data: bytes | memoryview) -> int:
     Feed bytes from the peer to the engine.
 
     Returns:
-        How many bytes more the engine takes at once. Negative when it takes no more: it has an error, or the peer has
-        closed; its output still has to go.
+        How many more bytes the engine takes in one call. Negative when it takes no more: it has an error, or the peer
+        has closed; its output still has to be written.
     """
     impl = transport._impl
     view = ffi.from_buffer(data)
@@ -88,22 +88,22 @@ def push(transport: Transport, data: bytes | memoryview) -> int:
             return -1
         position += taken
         left -= taken
-    # The last frame may have been one too many.
+    # The last frame may have caused an error.
     return int(lib.pn_transport_capacity(impl))
 
 
 def incoming_bytes(session: Session) -> int:
-    """What has come on a session that nobody has taken: messages that are not whole yet, above all."""
+    """Bytes that have come on a session and are not taken: unfinished messages, above all."""
     return int(lib.pn_session_incoming_bytes(session._impl))
 
 
 def outgoing_bytes(session: Session) -> int:
-    """What was sent on a session that its peer, or the socket, has not taken yet."""
+    """Bytes that were sent on a session, and that its peer, or the socket, has not taken yet."""
     return int(lib.pn_session_outgoing_bytes(session._impl))
 
 
 def forget_name(link: Link) -> None:
-    """Have the engine find a link by its name no more. It has one, and is an empty text to who asks for it then."""
+    """Make the engine no longer find a link by its name. From now on it gives an empty text as the name."""
     ffi.cast("char *", lib.pn_link_name(link._impl))[0] = b"\0"
 
 
@@ -114,16 +114,14 @@ def tag_of(delivery: Any) -> bytes:
 
 
 def state_fields(delivery: Any) -> Any:
-    """
-    The fields of the transactional-state that the peer gave a delivery; None where it gave it none.
-    """
+    """The fields of the transactional-state that the peer gave a delivery; None where it gave none."""
     if lib.pn_delivery_remote_state(delivery) != TRANSACTIONAL:
         return None
     return _decoded(lib.pn_disposition_data(lib.pn_delivery_remote(delivery)))
 
 
 def modified_annotations(disposition: Any) -> Any:
-    """What the peer says of a message, with the outcome modified, as annotations; none for what is no map."""
+    """The message-annotations in the peer's outcome ``modified``; an empty list where they are absent or unreadable."""
     return _decoded(lib.pn_disposition_annotations(disposition))
 
 
@@ -141,10 +139,10 @@ def _decoded(data: Any) -> Any:
 
 class Engine:
     """
-    The engine of one connection, which takes bytes from behind SASL.
+    The engine of one connection. It gets the bytes after the SASL exchange.
 
     Args:
-        limits: What it tells the peer that it takes.
+        limits: The limits that it announces to the peer.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -159,7 +157,7 @@ class Engine:
         transport.bind(self.connection)
 
     def free(self) -> None:
-        """Nothing may use an object of it from here on."""
+        """Free the engine: none of its objects may be used after this."""
         self.transport.unbind()
         self.connection.free()
         self.collector.release()

@@ -1,9 +1,9 @@
 """
-What happens once a message on the wire, in C (``_transfers.c``): the functions of ``python_loops``, with addresses for
-handles. They are given the engine's functions as pointers, those that the Python binding calls itself.
+The work for each message on the wire, in C (``_transfers.c``): the functions of ``python_loops``, with addresses as
+handles. They get pointers to the engine's functions, the same that the Python binding calls.
 
 Raises:
-    ImportError: The extension was not built, or the engine is another than it was written for.
+    ImportError: The extension was not built, or is not written for this version of the engine.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _ADDRESS = ffi.typeof("uintptr_t")
 
 
 def handle_of(structure: Any) -> int:
-    """The handle of what cffi has for a structure."""
+    """The handle of a structure, given cffi's object."""
     return int(ffi.cast(_ADDRESS, structure))
 
 
 def delivery_at(handle: int) -> Any:
-    """What cffi has for the delivery with this handle."""
+    """cffi's object for the delivery with this handle."""
     return ffi.cast(_DELIVERY, handle)
 
 
@@ -76,7 +76,7 @@ def send_batch(
 
 
 class _Fronts:
-    """Makes the fronts that C does not."""
+    """Makes the fronts that the C code does not make."""
 
     __slots__ = ("_attempts", "_end_id", "_splicer")
 

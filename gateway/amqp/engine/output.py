@@ -1,12 +1,12 @@
 """
-What one connection writes: messages go into its engine link by link, and the engine's output to the socket once a turn
-of the loop, however many messages went into it, and not at all while the socket's buffer is full.
+What one connection writes. Messages go into its engine link by link. The engine's output goes to the socket once a turn
+of the loop, however many messages went into it, and not while the socket's buffer is full.
 
-What happens once a message is in the loops (``python_loops``, ``native_loops``), and is measured by the benchmark;
-what happens once a call of them, and for outcomes other than "accepted", is here.
+The work for each message is in the loops (``python_loops``, ``native_loops``), which the benchmark measures. The work
+for each call of the loops, and for outcomes other than "accepted", is here.
 
 Safety: a C delivery lives as long as its link; once a link is closed here, its deliveries are never touched again.
-Deliveries are handles of the loops wherever they are kept or handed on.
+Deliveries are always kept and passed on as handles of the loops.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Output:
     The output of one connection.
 
     Args:
-        limit_bytes: Past so many bytes in the socket's buffer, no more messages are sent.
-        failed: Called in the ``except`` block of a mistake that was made while something was written.
+        limit_bytes: With so many bytes in the socket's buffer, no more messages are sent.
+        failed: Called in the ``except`` block of an error while output is written.
     """
 
     def __init__(self, limit_bytes: int, failed: Callable[[], None]) -> None:
@@ -59,31 +59,31 @@ class Output:
         self._socket: asyncio.Transport | None = None
         self._transport: Transport | None = None
         self._handle: Any = None
-        """The transport's."""
+        """The handle of the transport."""
         self._links: LinkTable | None = None
         self._filter: Callable[[bytes], bytes] | None = None
         self._translation: Callable[[bytes], bytes] | None = None
-        """What all that the engine says passes through, whole frames at a time."""
+        """A function that all output of the engine passes through, whole frames at a time."""
         self._is_scheduled = False
         self.is_writable = True
         self._close_error: CloseError | None = None
         self._all_written: Callable[[], None] | None = None
         self._gate: Lease | None = None
-        """Of the Message VPN: messages go out while it holds."""
+        """The lease of the Message VPN: messages go out while it holds."""
         self._has_messages = False
-        """The engine was given messages since all that it had was written."""
+        """Whether the engine was given messages since all of its output was written."""
         self._held = b""
-        """What the engine had to say while messages may not go out, where it could not wait in there."""
+        """Output that had to be taken from the engine (``rewrite``) while messages may not go out."""
         self._left_bytes = 0
-        """What the socket had not taken when that was asked last."""
+        """What the socket had not taken at the last call of ``was_taken``."""
 
     # --- what links use -----------------------------------------------------------------------------------------
 
     @property
     def free_bytes(self) -> int:
         """
-        How many bytes of messages may still be handed to the engine before there is enough to write: what the socket
-        has not taken counts, and what the engine has not given to it, as a session's window may be closed.
+        How many bytes of messages the engine may still be given. Bytes that the socket has not taken count, and bytes
+        that the engine has not written, as a session's window may be closed.
         """
         if self._socket is None or not self.is_writable or self._links is None:
             return 0
@@ -104,7 +104,7 @@ class Output:
             self._loop.call_soon(self._flush_scheduled)
 
     def _flush_scheduled(self) -> None:
-        # Not if all was written meanwhile, as it is where a publisher is answered at once.
+        # Unless all was written meanwhile, as for a publisher that is answered immediately.
         if self._is_scheduled:
             self.flush()
 
@@ -112,11 +112,11 @@ class Output:
 
     def after_read(self) -> None:
         """
-        The engine has been given what came in one read: write what it has to say of that at the end of this turn, or at
-        once where it has not yet written what it says of an earlier read.
+        The engine was given the input of one read: write its output at the end of this turn, or immediately if the
+        output of an earlier read is not written yet.
 
-        A turn may have 32 reads of 256 KB (libuv's ``uv__read``), each with thousands of messages that are refused: all
-        their answers would be in the engine before the first is seen to fill the socket, and reading paused.
+        A turn may have 32 reads of 256 KB (libuv's ``uv__read``), each with thousands of messages that are refused. All
+        answers would be in the engine before the first of them fills the socket and pauses reading.
         """
         if self._is_scheduled:
             self.flush()
@@ -124,7 +124,7 @@ class Output:
             self.schedule_flush()
 
     def was_taken(self) -> bool:
-        """Whether the peer has taken some of what waits for it since this was asked last."""
+        """Whether the peer has taken some of the output that waits for it since the last call."""
         before, self._left_bytes = (
             self._left_bytes,
             0 if self._socket is None else self._socket.get_write_buffer_size(),
@@ -132,13 +132,13 @@ class Output:
         return self._left_bytes < before
 
     def watch(self, gate: Lease) -> None:
-        """Messages go out while this holds, and not otherwise."""
+        """Let messages go out only while this lease holds."""
         self._gate = gate
 
     def _is_held_back(self) -> bool:
         """
-        Whether the engine has messages, and they may not go out: the process may have been stopped since they were
-        given to it, or the peer's window closed. What stands behind them waits, too.
+        Whether the engine has messages that may not go out, as the lease does not hold: the process may have been
+        suspended since they were given to the engine, or the peer's window was closed. Output after them waits, too.
         """
         gate, links = self._gate, self._links
         if gate is None or links is None or not (self._has_messages or self._held or links.buffered_bytes):
@@ -156,7 +156,7 @@ class Output:
         self, transport: Transport, links: LinkTable, output_filter: Callable[[bytes], bytes] | None
     ) -> None:
         """
-        The engine is there: what it has to say is written from now on.
+        The connection has an engine, whose output is written from now on.
 
         Args:
             output_filter: Given any piece of the engine's output; returns what is written instead.
@@ -176,15 +176,15 @@ class Output:
         self.flush()
 
     def close_with(self, error: CloseError) -> None:
-        """The engine's close frame is to say this."""
+        """Put this error into the engine's close frame."""
         self._close_error = error
 
     def end(self, all_written: Callable[[], None]) -> None:
-        """Nothing more begins: ``all_written`` is called whenever the engine has no more to say."""
+        """The connection is closing: ``all_written`` is called whenever all output of the engine is written."""
         self._all_written = all_written
 
     def lost(self) -> None:
-        """The connection is gone: nothing more is written, and nothing of it is held."""
+        """The connection is gone: write no more, and drop the references to its parts."""
         if self._gate is not None:
             self._gate.forget(self.schedule_flush)
         self._transport = self._handle = self._links = self._socket = self._gate = None
@@ -226,7 +226,7 @@ class Output:
             failed()
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
-        """Write what the engine has to say now, changed; names of links that it has are none of its affair."""
+        """Write the engine's present output, changed by a function. The engine keeps the names of links."""
         handle, links = self._handle, self._links
         if handle is None or links is None:
             return
@@ -240,9 +240,9 @@ class Output:
             self._write_as_it_is(changed)
 
     def translate(self, translation: Callable[[bytes], bytes]) -> None:
-        """Have all that the engine says from now on pass through a function, whole frames at a time."""
+        """Pass all output of the engine from now on through a function, whole frames at a time."""
         if self._translation is None:
-            # What it has said until now may be written in part, up to the middle of a frame.
+            # Its output until now may be written in part, up to the middle of a frame.
             self.rewrite(bytes)
             self._translation = translation
 
@@ -250,7 +250,7 @@ class Output:
         return data if self._translation is None else self._translation(bytes(data))
 
     def write(self, data: bytes | bytearray) -> None:
-        """Bytes for the peer, as frames or what comes before them."""
+        """Write bytes for the peer: frames, or the handshake before them."""
         self._write_as_it_is(self._translated(data))
 
     def _write_as_it_is(self, data: bytes | bytearray) -> None:
@@ -261,21 +261,21 @@ class Output:
 
 
 BATCH_BYTES: Final = 128 * 1024
-"""Content in a delivery that is a batch, about."""
+"""About how many bytes of content a batch has."""
 
 
 Others: TypeAlias = "list[tuple[int, int, bool, bool, int]]"
-"""Deliveries that have come to something else than "accepted": id, outcome, failed, undeliverable here, when to deliver
-again (in ms since the epoch; 0 for nothing said, ``NO_TIME`` where that is none)."""
+"""Deliveries with an outcome other than "accepted": id, outcome, failed, undeliverable here, when to deliver again (in
+ms since the epoch; 0 where the peer does not say, ``NO_TIME`` where it says something that is no time)."""
 
 NO_TIME: Final = -1
 
 Confirm: TypeAlias = "Callable[[], None] | None"
-"""To be called when what became of deliveries is durable: it settles those that the peer waits for, if any."""
+"""To be called when the outcomes are durable: it settles the deliveries that the peer has not; None without any."""
 
 
 class OutgoingLink(ABC):
-    """A link that messages go out on: it is told what its peer says of them."""
+    """A link that messages go out on, as it is told of its peer's dispositions and flows."""
 
     @abstractmethod
     def on_credit(self) -> None:
@@ -284,10 +284,10 @@ class OutgoingLink(ABC):
     @abstractmethod
     def on_outcomes(self, accepted: list[int], others: Others, confirm: Confirm) -> None:
         """
-        The peer has said what became of deliveries.
+        The peer has given deliveries an outcome.
 
         Args:
-            accepted: Ids of messages.
+            accepted: Ids of the accepted messages.
         """
 
     @abstractmethod
@@ -302,11 +302,11 @@ class OutgoingLink(ABC):
 
     @abstractmethod
     def on_confirmed(self) -> None:
-        """The peer knows of all deliveries that were taken back."""
+        """The peer has confirmed all deliveries that were taken back."""
 
     @abstractmethod
     def on_renewed(self, ids: list[int]) -> None:
-        """The peer works on these messages still."""
+        """The peer still works on these messages."""
 
 
 class OutgoingTransfers:
@@ -314,10 +314,10 @@ class OutgoingTransfers:
     Messages going out on one link.
 
     Args:
-        account: Where unsettled deliveries are entered.
+        account: The account in which unsettled deliveries are entered.
         told: The link.
-        pre_settled: Whether deliveries go out settled: the peer wants no say in them.
-        default_outcome: What a delivery has come to that its receiver settles without an outcome.
+        pre_settled: Whether deliveries go out settled.
+        default_outcome: The outcome of a delivery that its receiver settles without one.
     """
 
     def __init__(
@@ -337,32 +337,32 @@ class OutgoingTransfers:
         self._handle = loops.handle_of(link._impl)
         self._splicer = splicer
         self._marked = splicer
-        """What marks the messages of ``_replay_name``; remade when another replay sends."""
+        """The splicer that marks messages of ``_replay_name``; replaced when another replay sends."""
         self._replay_name = ""
         self._pre_settled = pre_settled
         self._default_outcome = default_outcome
         self._unsettled: dict[Any, int] = {}
         self._taken_back: set[Any] = set()
-        """Deliveries that are unsettled until the peer has said that it knows."""
+        """Deliveries that were taken back, and are unsettled until the peer has confirmed that."""
         self._has_confirmed = False
         self._renewed: list[int] = []
         self._account = account
         self._entered = 0
-        """Unsettled deliveries that the account knows of."""
+        """How many unsettled deliveries are entered in the account."""
         self._accepted: list[int] = []
         self._others: Others = []
         self._confirm: list[Any] = []
         self._average_bytes = 256
         self.in_batches = False
-        """Several messages go in one delivery (``amqp_ext.message.fields``); only where they go out settled."""
+        """Whether several messages go in one delivery (``amqp_ext.message.fields``); only where they go out settled."""
         self.sent = 0
-        """Messages."""
+        """How many messages were sent."""
         self.is_closed = False
 
     def close(self) -> None:
         """
-        The link is gone: nothing of the engine's is used here any more, nor held, and nobody is told of anything. What
-        comes later, as the news of a commit does, finds it closed.
+        The link is gone: drop the references to the engine and to the link. Later calls, such as those after a commit,
+        do nothing.
         """
         self.is_closed = True
         self._link = self._handle = self._told = None
@@ -381,11 +381,11 @@ class OutgoingTransfers:
 
     @property
     def are_unconfirmed(self) -> bool:
-        """Deliveries were taken back, and the peer has not said of all that it knows."""
+        """Whether deliveries were taken back that the peer has not confirmed."""
         return bool(self._taken_back)
 
     def room(self, free_bytes: int) -> int:
-        """Messages that can be sent now, by credit and by the bytes that may still be buffered."""
+        """How many messages can be sent now, by credit and by the bytes that may still be buffered."""
         if self.is_closed or free_bytes <= 0:
             return 0
         room = min(int(lib.pn_link_credit(self._link)), free_bytes // self._average_bytes + 1)
@@ -422,7 +422,7 @@ class OutgoingTransfers:
     def _send_batches(
         self, rows: Sequence[Row], splicer: Splicer, attempts: Mapping[int, int], end_id: int | None
     ) -> None:
-        """The same in as few deliveries as their size allows: never more than messages, so there is credit for them."""
+        """The same in as few deliveries as their size allows; there is credit for them, as they are never more."""
         total = sum([len(row[CONTENT]) for row in rows])
         count = max(1, min(len(rows), len(rows) * BATCH_BYTES // max(total, 1)))
         for first in range(0, len(rows), count):
@@ -432,10 +432,11 @@ class OutgoingTransfers:
 
     def updated(self, collector: Any) -> None:
         """
-        The event on top is about one of our deliveries: note what the peer said, there and in those that follow.
+        Note the disposition in the event on top of a collector, which is about one of our deliveries, and in those that
+        follow.
 
         Args:
-            collector: Its handle.
+            collector: The handle of the collector.
         """
         loops = self._loops
         if not loops.take_outcomes(collector, self._unsettled, self._accepted, self._confirm):
@@ -443,7 +444,7 @@ class OutgoingTransfers:
             loops.drop(collector)
 
     def _updated(self, delivery: Any) -> None:
-        """The same for whatever the peer may have said of a delivery."""
+        """The same for one delivery and any disposition."""
         if self.is_closed:
             return
         structure = self._loops.delivery_at(delivery)
@@ -471,7 +472,7 @@ class OutgoingTransfers:
             if state == RECEIVED and delivery in self._unsettled:
                 self._renewed.append(self._unsettled[delivery])
         if message_id is None and lib.pn_link_current(self._link) != NULL:
-            # Ours are never current here: each is complete when it is made.
+            # Our own deliveries are never current: each is complete when it is made.
             raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
         if is_settled:
             lib.pn_delivery_settle(structure)
@@ -480,7 +481,7 @@ class OutgoingTransfers:
             self._confirm.append(delivery)
 
     def _updated_in_transaction(self, delivery: Any, is_settled: bool) -> None:
-        """The delivery stays unsettled here until the transaction is over; its peer may have settled it."""
+        """The delivery stays unsettled here until the transaction has ended; its peer may have settled it."""
         message_id = self._unsettled.get(delivery)
         structure = self._loops.delivery_at(delivery)
         fields = state_fields(structure)
@@ -492,8 +493,8 @@ class OutgoingTransfers:
 
     def take_back(self, ids: Sequence[int]) -> None:
         """
-        Deliveries are the peer's no more: they are released at the sender, spontaneously, and settled once the peer has
-        said that it knows, whatever else it says of them (AMQP 1.0 section 2.6.12).
+        Take deliveries back from the peer: release them at the sender, spontaneously, and settle them once the peer has
+        confirmed that by an outcome, whichever, or by settling them (AMQP 1.0 section 2.6.12).
         """
         wanted, found = set(ids), []
         for delivery, message_id in self._unsettled.items():
@@ -507,7 +508,7 @@ class OutgoingTransfers:
         self._taken_back.update(found)
 
     def settle(self, delivery: Any, outcome: int) -> None:
-        """A transaction has committed what the peer said of a delivery."""
+        """A transaction has committed the outcome that the peer gave to a delivery."""
         if not self.is_closed and self._unsettled.pop(delivery, None) is not None:
             self._loops.settle((delivery,), outcome)
 
@@ -535,7 +536,7 @@ class OutgoingTransfers:
         self._others.append((message_id, state, failed, undeliverable, again_ms))
 
     def report(self) -> None:
-        """Hand on what was noted since the last time."""
+        """Pass on what was noted since the last call."""
         self._enter()
         accepted, others, confirm = self._accepted, self._others, self._confirm
         if self._renewed and self._told is not None:
@@ -559,8 +560,8 @@ class OutgoingTransfers:
 
     def drained(self) -> bool:
         """
-        There is nothing to send: credit the peer wants drained is used up (AMQP 1.0 section 2.6.7). False: not before
-        what is queued is written; the engine would not tell it once the session's window opens.
+        There is nothing to send: use up the credit that the peer wants drained (AMQP 1.0 section 2.6.7). Returns False
+        where queued output has to be written first: the engine would not tell the peer once the session's window opens.
         """
         link, is_drain = self._link, not self.is_closed and lib.pn_link_get_drain(self._link)
         return not is_drain or (not lib.pn_link_queued(link) and lib.pn_link_drained(link) >= 0)
@@ -574,10 +575,10 @@ _LEAST_WAIT_SECONDS: Final = 0.05
 
 def check_idle_timeout(transport: Transport) -> None:
     """
-    Look at the idle-time-out in the peer's open.
+    Check the idle-time-out in the peer's open frame.
 
     Raises:
-        Refused: NOT_ALLOWED, the peer wants to hear of us more often than it will; it would take us for dead.
+        Refused: NOT_ALLOWED, the peer wants heartbeats more often than it would get them, and would take us for dead.
     """
     idle_timeout_ms = round(transport.remote_idle_timeout * 1000)
     if 0 < idle_timeout_ms < LEAST_IDLE_TIMEOUT_MS:
@@ -593,9 +594,9 @@ def seconds_to_tick(transport: Transport, left: float, own_idle_ms: int) -> floa
 
     Args:
         left: Seconds until the engine wants to be asked.
-        own_idle_ms: Silence of the peer's that we tolerate.
+        own_idle_ms: How long the peer may be silent.
     """
-    # The engine counts silence from when it is asked, so it is asked four times as often as the peer wants to hear of
-    # us: a heartbeat is due at half its time-out, and goes at three quarters of it at the latest.
+    # The engine counts silence from when it is asked, so it is asked four times within the peer's time-out: a heartbeat
+    # is due at half the time-out, and goes out at three quarters of it at the latest.
     idle = transport.remote_idle_timeout or own_idle_ms / 1000
     return max(min(left, idle / 4), _LEAST_WAIT_SECONDS)

@@ -1,8 +1,8 @@
 /*
- * Frames that there is nothing to say of, found in what a peer has sent: a part of _transfers.c.
+ * Finds plain frames, which need no closer look, in what a peer has sent: a part of _transfers.c.
  *
- * It is amqp_ext.frames.plain.plain_frames, and has that for an oracle. Each octet is looked at once; nothing is read
- * past the frame's end, whatever the frame says of its size.
+ * It does what amqp_ext.frames.plain.plain_frames does, with which the tests compare it. Nothing is read past a frame's
+ * end, whatever size the frame claims for its parts.
  */
 
 enum { UNSAID, SAID, WRONG };
@@ -12,14 +12,14 @@ struct reader {
     uint32_t left; /* fields */
 };
 
-/* One octet more of a field, or what says that there is none. */
+/* The next octet of a field; -1 where there is none. */
 static int
 octet(struct reader *reader)
 {
     return reader->at < reader->end ? *reader->at++ : -1;
 }
 
-/* A field's first octet; null where there is no such field any more. */
+/* A field's first octet; null after the last field. */
 static int
 constructor(struct reader *reader)
 {
@@ -89,7 +89,7 @@ is_false(struct reader *reader)
     return boolean(reader, &value) != WRONG && !value;
 }
 
-/* A list: the reader is at its first field then. */
+/* Reads the head of a list; the reader is at its first field then. */
 static _Bool
 list(struct reader *reader)
 {
@@ -200,9 +200,9 @@ plain_frames(PyObject *Py_UNUSED(module), PyObject *args)
     const uint8_t *data;
     Py_ssize_t position, end;
     PyObject *octets, *begun, *continued, *next_ids;
-    uint64_t known = UINT64_MAX; /* No channel and handle: the former has 16 bits. */
+    uint64_t known = UINT64_MAX; /* Never a channel and handle: a channel has 16 bits. */
     PyObject *known_in = NULL;
-    int32_t counted = -1; /* The channel that next_id is of. */
+    int32_t counted = -1; /* The channel of next_id. */
     int64_t next_id = -1;
 
     if (!PyArg_ParseTuple(args, "O!nO!O!O!:plain_frames", &PyBytes_Type, &octets, &position, &PySet_Type, &begun,

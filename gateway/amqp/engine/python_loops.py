@@ -1,13 +1,13 @@
 """
-What happens once a message on the wire, in Python: some calls of proton's C engine, one bytes object, no wrapper.
+The work for each message on the wire, in Python: some calls of proton's C engine, one bytes object, no wrapper.
 
-``native_loops`` has the same functions in C. These run where that could not be built, and say what it has to do: the
-tests let both meet the same traffic and compare what is written. Which messages go where, how many, and who may, is
-said by their callers.
+``native_loops`` has the same functions in C. These run where the extension could not be built, and define what it has
+to do: the tests give both the same traffic and compare the output. The callers decide which messages go where, how
+many, and whether they may.
 
-A handle stands for a structure of the engine: it can be compared, and is a key of dictionaries. Here it is what cffi
-gives, in ``native_loops`` an address. Only those of a link that is open are given to these functions: the engine frees
-a link's deliveries with it.
+A handle stands for a structure of the engine: it can be compared, and is a key of dictionaries. Here it is cffi's
+object, in ``native_loops`` an address. These functions must only be given handles of open links and of their
+deliveries: the engine frees a link's deliveries with the link.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gateway.amqp.engine.native import (
 from gateway.core.model import ID, Row
 
 SMALL_BYTES: Final = 16 * 1024
-"""Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
+"""A smaller message is joined with its front and given to the engine in one call: copying beats another call."""
 
 plain_frames = plain.plain_frames
 
@@ -45,12 +45,12 @@ _tag_bytes = ffi.new("pn_bytes_t *", {"size": 8, "start": ffi.cast("char *", _ta
 
 
 def handle_of(structure: Any) -> Any:
-    """The handle of what cffi has for a structure."""
+    """The handle of a structure, given cffi's object."""
     return structure
 
 
 def delivery_at(handle: Any) -> Any:
-    """What cffi has for the delivery with this handle."""
+    """cffi's object for the delivery with this handle."""
     return handle
 
 
@@ -60,7 +60,7 @@ def delivery_at(handle: Any) -> Any:
 def top(collector: Any) -> tuple[int, Any] | None:
     """
     The type of the event on top of a collector, and the handle of its link where it is about a delivery or a flow. None
-    where there is no event. Events of the transport are taken off: nobody wants them.
+    where there is no event. Events of the transport are taken off: they are not needed.
     """
     # A C structure is true, NULL is not: that costs half of what comparing it does.
     while event := lib.pn_collector_peek(collector):
@@ -74,7 +74,7 @@ def top(collector: Any) -> tuple[int, Any] | None:
 
 
 def skip(collector: Any, kind: int, link: Any) -> None:
-    """Take off the event on top, and those behind it that are of this type and link."""
+    """Take off the event on top, and the events after it that are of this type and link."""
     peek, kind_of, pop = lib.pn_collector_peek, lib.pn_event_type, lib.pn_collector_pop
     pop(collector)
     while event := peek(collector):
@@ -85,7 +85,7 @@ def skip(collector: Any, kind: int, link: Any) -> None:
 
 
 def drop(collector: Any) -> None:
-    """Take the event off that is on top of a collector: it was dealt with."""
+    """Take off the event on top of a collector."""
     lib.pn_collector_pop(collector)
 
 
@@ -101,17 +101,17 @@ def take_messages(
     link: Any, max_bytes: int, is_batch: Callable[[bytes], bool] | None
 ) -> tuple[list[bytes], list[Any] | None, int]:
     """
-    Take the messages that are complete, up to one that goes alone, or came settled unlike those before it.
+    Take the messages that are complete, up to one that is taken alone, or came settled unlike those before it.
 
     Args:
-        is_batch: Asked with the tag of each, once; it leaves the engine alone.
+        is_batch: Called with the tag of each delivery, once; it must not use the engine.
 
     Returns:
-        Their contents; their deliveries, None where they came settled; why there are no more (``Stop``).
+        Their contents; their deliveries, None where they came settled; why no more were taken (``Stop``).
     """
     current, partial, pending = lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending
     advance, receive, settled = lib.pn_link_advance, lib.pn_link_recv, lib.pn_delivery_settled
-    # Each is asked, with a coordinator or without: a message of an unknown transaction must not exist.
+    # Each state is looked at, with a coordinator or without: a message of an unknown transaction must not be published.
     state_of = lib.pn_delivery_remote_state
     unpack, buffer_of = ffi.unpack, _incoming.of
     contents: list[bytes] = []
@@ -120,7 +120,7 @@ def take_messages(
     stop = Stop.NOTHING
     while (delivery := current(link)) != NULL:
         size = pending(delivery)
-        # Of an aborted delivery the engine says that it has one byte, and gives none.
+        # The engine reports one byte for an aborted delivery, and gives none.
         if size > max_bytes or (size == 1 and lib.pn_delivery_aborted(delivery)):
             stop = Stop.ALONE
             break
@@ -153,7 +153,7 @@ def take_messages(
 
 
 def discard(link: Any) -> None:
-    """Let go of the transfers that came on a link and that nobody reads."""
+    """Drop the transfers that came on a link and that nothing reads."""
     if lib.pn_link_is_receiver(link):
         while (delivery := lib.pn_link_current(link)) != NULL:
             lib.pn_link_advance(link)
@@ -161,7 +161,7 @@ def discard(link: Any) -> None:
 
 
 def settle(deliveries: Sequence[Any], outcome: int) -> None:
-    """Settle deliveries, with an outcome; 0 for none but what they have."""
+    """Settle deliveries with an outcome; 0 leaves them the outcome that they have."""
     update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
     for delivery in deliveries:
         if outcome:
@@ -184,8 +184,8 @@ def send(
     Send messages; the link must have credit for them.
 
     Args:
-        splicer: Makes what goes in front of the bare message of each, with ``attempts`` and ``end_id`` as it has them.
-        unsettled: Where the id of each is noted, by its delivery; None for those that go out settled.
+        splicer: Makes the front of each bare message, from ``attempts`` and ``end_id``.
+        unsettled: Gets the id of each message, by its delivery; None where they go out settled.
 
     Returns:
         The bytes of their contents.
@@ -227,16 +227,16 @@ def send_batch(
 
 def take_outcomes(collector: Any, unsettled: dict[Any, int], accepted: list[int], confirm: list[Any]) -> int:
     """
-    Take off the events on top that say "accepted" of deliveries in ``unsettled``, most often that of many of them.
+    Take off the events on top that say "accepted" about deliveries in ``unsettled``, most often many of them.
 
     Args:
-        unsettled: Ids by delivery. An event holds on to its delivery, so one that is still in here by its address is
-            the one that was put there: neither the event's type nor its link need be asked for.
-        accepted: The ids of what was taken go here.
-        confirm: Deliveries that their receiver has not settled get the outcome, and go here; the others are settled.
+        unsettled: Ids by delivery. An event keeps its delivery alive, so a delivery whose address is in here is the one
+            that was put here: neither the event's type nor its link need be checked.
+        accepted: Gets the ids of the messages.
+        confirm: Deliveries that their receiver has not settled get the outcome, and go here; the rest are settled.
 
     Returns:
-        How many there were.
+        How many events were taken.
     """
     peek, pop, delivery_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
     state_of, is_settled, settle = (
@@ -269,7 +269,7 @@ def take_outcomes(collector: Any, unsettled: dict[Any, int], accepted: list[int]
 
 
 def pull(transport: Any) -> bytes:
-    """What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is closed."""
+    """The present output of the engine, some 256 KB of it; empty when there is none, or it is closed."""
     size = lib.pn_transport_pending(transport)
     if size <= 0:
         return b""

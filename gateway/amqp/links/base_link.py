@@ -1,7 +1,6 @@
 """
-Base classes of attached links: of every kind, of those that messages for the gateway itself come in on, and of those
-that messages go out on. The simplest kind is here, too: a link without a source, by which a durable subscription is
-given up.
+Base classes of attached links: of every kind, of links that bring messages for the gateway itself, and of links that
+messages go out on. The simplest kind is here, too: a link without a source, whose close deletes a durable subscription.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ class BaseLink(AttachedLink):
     An attached link of a client's.
 
     Args:
-        link: The engine's.
-        client: Of its connection.
+        link: The engine's link.
+        client: The client of its connection.
     """
 
     def __init__(self, link: Link, client: Client) -> None:
         super().__init__(link, client.links)
         self._output, self._log = client.output, client.log
         self.lease: Lease | None = None
-        """What it has on a node that lives no longer than it is used, or of the group it is one of."""
+        """Its claim on a temporary node, or on a place in a consumer group."""
 
     @property
     def _keeps_node(self) -> bool:
-        """Whether a node is there as long as this link is, suspended or not."""
+        """Whether a node lives as long as this link, suspended or not."""
         return self.lease is not None and self.lease.lasts_suspended
 
     def resume(self, older: AttachedLink) -> None:
@@ -57,12 +56,12 @@ class BaseLink(AttachedLink):
 
 
 class ControlLink(BaseLink):
-    """A link that messages for the gateway itself come in on: they are small, few at a time, and each is answered."""
+    """A link that brings messages for the gateway itself. They are small, few at a time, and each is answered."""
 
     window: ClassVar[int]
-    """Messages that may be on their way."""
+    """Its credit: how many messages may be on their way."""
     most_bytes: ClassVar[int]
-    """Of a message."""
+    """The largest message that is accepted."""
 
     def __init__(self, link: Link, client: Client) -> None:
         super().__init__(link, client)
@@ -72,7 +71,7 @@ class ControlLink(BaseLink):
         self.link.flow(self.window)
 
     def _take(self) -> bool:
-        """Take the current message, if it is there and complete. Whether another may follow."""
+        """Take the current message, if it has come completely; return whether another may follow."""
         link = self.link
         delivery = None if self._is_closed else link.current
         if delivery is None:
@@ -103,10 +102,10 @@ class ControlLink(BaseLink):
 
     @abstractmethod
     def _came(self, content: bytes, delivery: Delivery | None) -> None:
-        """A message; its delivery is to be told the outcome, and is None where it came settled."""
+        """A message has come; ``delivery`` is to get the outcome, and is None where the message came settled."""
 
     def _tell(self, delivery: Delivery, outcome: Any, refused: Refused | None = None) -> None:
-        """Settle a delivery with an outcome, and with why it is refused; another may come."""
+        """Settle a delivery with an outcome, and why it is refused; give credit for another one."""
         if refused is not None:
             delivery.local.condition = condition_of(refused)
         delivery.update(outcome)
@@ -128,8 +127,8 @@ class SendingLink(BaseLink, OutgoingLink):
 
     Args:
         splicer: Puts header and annotations in front of a message.
-        settles: Deliveries go out settled, whatever the receiver asked for: it has no say in them.
-        default_outcome: What a delivery has come to that its receiver settles without an outcome.
+        settles: Whether deliveries go out settled, whatever the receiver asked for.
+        default_outcome: The outcome of a delivery that its receiver settles without one.
     """
 
     def __init__(
@@ -137,9 +136,9 @@ class SendingLink(BaseLink, OutgoingLink):
     ) -> None:
         super().__init__(link, client)
         self.client = client.identity
-        """Who receives on it."""
+        """The client that receives on it."""
         self._waits_to_drain = False
-        """There is nothing to send, and credit to be drained once all that was sent is written."""
+        """There is nothing to send, and credit is to be drained once all output is written."""
         self.is_pre_settled = settles or link.remote_snd_settle_mode == Link.SND_SETTLED
         self.transfers = OutgoingTransfers(
             link,
@@ -159,7 +158,7 @@ class SendingLink(BaseLink, OutgoingLink):
         return self.transfers.sent
 
     def ready(self) -> None:
-        """Send what can be sent, or say what it can take, for the first time."""
+        """Send what can be sent, or tell the endpoint how much it can take, for the first time."""
         self.on_credit()
 
     def on_transactional(self, message_id: int, state: Any, delivery: Any) -> None:
@@ -184,7 +183,7 @@ class SendingLink(BaseLink, OutgoingLink):
 
     @abstractmethod
     def _resume(self) -> None:
-        """Go on sending, where that stopped for want of room."""
+        """Go on sending, if that stopped because there was no room."""
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         """Send messages, at most ``room`` (see ``gateway.vpn.clients``)."""
@@ -199,7 +198,7 @@ class SendingLink(BaseLink, OutgoingLink):
         replay_name: str,
         below: int,
     ) -> None:
-        """The same; those with ids below one are marked as replayed (``x-opt-replay-name``)."""
+        """The same; messages with ids below ``below`` are marked as replayed (``x-opt-replay-name``)."""
         send = self.transfers.send
         count = len(rows) if rows[-1][ID] < below else bisect_left(rows, below, key=ID_OF)
         if count == len(rows):
@@ -211,7 +210,7 @@ class SendingLink(BaseLink, OutgoingLink):
         self._output.sent()
 
     def take_back(self, ids: Sequence[int]) -> bool:
-        """Deliveries are the peer's no more (see ``gateway.vpn.clients``)."""
+        """Take deliveries back from the peer (see ``gateway.vpn.clients``)."""
         self.transfers.take_back(ids)
         self._output.schedule_flush()
         return self.transfers.are_unconfirmed
@@ -232,10 +231,10 @@ class SendingLink(BaseLink, OutgoingLink):
 
 class UnsubscribingLink(BaseLink):
     """
-    A link by which a durable subscription is given up.
+    A link whose close deletes a durable subscription.
 
     Args:
-        endpoint: The subscription's.
+        endpoint: The subscription's endpoint.
     """
 
     kind = "unsubscribe"
@@ -253,7 +252,7 @@ class UnsubscribingLink(BaseLink):
             give_up(self._client, self._endpoint)
 
     def lost(self) -> None:
-        """Nothing was asked for: only a close is."""
+        """Keep the subscription: only a close deletes it."""
 
 
 def give_up(client: Client, endpoint: Endpoint) -> None:

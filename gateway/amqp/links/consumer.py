@@ -26,7 +26,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.states import Replay
 
 FAILED: Final = Outcome(MODIFIED, failed=True)
-"""What a delivery has come to where nothing is said of it: nothing is lost, and the next consumer knows."""
+"""The outcome of a delivery that gets no other: the message is kept, and counts a failed delivery."""
 
 
 def _said(outcome: Outcome) -> tuple[int, bool, bool, int]:
@@ -38,9 +38,9 @@ class Consumer(SendingLink):
     A consumer bound to an endpoint.
 
     Args:
-        lease: What it has on a temporary node.
-        default_outcome: What its source says that deliveries come to which its receiver settles without an outcome,
-            or has not settled when the source is gone (AMQP 1.0 section 3.5.3); None where it says nothing.
+        lease: Its lease on a temporary node.
+        default_outcome: The source's default outcome, of deliveries that the receiver settles without an outcome, or
+            has not settled when the source ceases to exist (AMQP 1.0 section 3.5.3); None where the source has none.
     """
 
     kind = "consumer"
@@ -61,14 +61,14 @@ class Consumer(SendingLink):
         self._transactions = client.transactions
         self.lease = lease
         self._is_stopping = client.is_stopping
-        """Whether the gateway is being stopped: nothing is said of deliveries then."""
+        """Whether the gateway is being stopped: then unsettled deliveries do not get the default outcome."""
         self._never_expires = link.remote_source.expiry_policy == Terminus.EXPIRE_NEVER
         self._source_goes_on = False
-        """Its link ends, and its source not by what its peer did: deliveries have not come to anything."""
+        """The link ends, but not its source: unsettled deliveries do not get the default outcome."""
         self._max_unsettled = client.limits.max_unsettled_per_flow
         self.flow: Flow | None = None
         self.in_transaction: dict[int, LocalTransaction | None] = {}
-        """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
+        """By id: the transaction that acknowledges an unsettled delivery; None once that was rolled back."""
 
     def begin(self, flow: Flow) -> None:
         """The attach is answered: messages of the endpoint may go out."""
@@ -83,7 +83,7 @@ class Consumer(SendingLink):
         return room
 
     def _most_unsettled(self, flow: Flow) -> int:
-        """Deliveries it may leave unsettled: as its endpoint has it, else the gateway."""
+        """How many deliveries it may have unsettled: the endpoint's limit, else the gateway's."""
         return flow.endpoint.settings.max_unsettled or self._max_unsettled
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
@@ -95,13 +95,13 @@ class Consumer(SendingLink):
         else:
             self.send_marked(rows, attempts, end_id, replay.name, replay.marked_below)
         if self.is_pre_settled and self.flow is not None:
-            # At most once is what the peer asked for: sent is consumed.
+            # The peer asked for at-most-once: a message that is sent is settled.
             self._consumers.settle(self.flow, [row[ID] for row in rows])
 
     def _send_with_kept(
         self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None, replay: Replay
     ) -> None:
-        """What lay there before a replay may not have been delivered yet: it is not marked as replayed."""
+        """Messages from before a replay may not have been delivered yet: they are not marked as replayed."""
         assert self.flow is not None
         was_put = self.flow.endpoint.backlog.put.has
         for is_replayed, found in groupby(rows, lambda row: was_put(row[ID])):
@@ -114,7 +114,7 @@ class Consumer(SendingLink):
     def nothing_to_send(self) -> None:
         super().nothing_to_send()
         if self.flow is not None:
-            # Credit that was drained is gone: what comes next is not for this flow.
+            # Drained credit is gone: the next message is not for this flow.
             self._consumers.lower_demand(self.flow, self.room())
 
     def on_credit(self) -> None:
@@ -126,7 +126,7 @@ class Consumer(SendingLink):
             return
         self._consumers.set_demand(flow, self.room())
         if flow.is_stalled or len(flow.unsettled) >= self._most_unsettled(flow):
-            # There is nothing for it until it settles: a drain need not wait for that.
+            # It gets no message before it settles one: a drain does not wait for that.
             self.nothing_to_send()
 
     def on_outcomes(self, accepted: list[int], others: Others, confirm: Confirm) -> None:
@@ -137,7 +137,7 @@ class Consumer(SendingLink):
             self._leave_transactions([*accepted, *(message_id for message_id, *_ in others)])
         if accepted:
             self._consumers.settle(flow, accepted)
-        # Rejected means: never again (AMQP 1.0 section 3.4.3).
+        # A rejected message is not delivered again (AMQP 1.0 section 3.4.3).
         rejected = [i for i, state, *_ in others if state not in (RELEASED, MODIFIED)]
         if rejected:
             self._consumers.reject(flow, rejected)
@@ -161,7 +161,7 @@ class Consumer(SendingLink):
                 )
             )
             return
-        # Outcomes bring no credit: one that waits for messages is given what it can take once there are some.
+        # Outcomes bring no credit: a flow that has demand waits for messages already.
         if self._is_suspended or (flow.demand <= 0 and self.transfers.credit > 0):
             self.on_credit()
 
@@ -194,7 +194,7 @@ class Consumer(SendingLink):
         self.in_transaction[message_id] = transaction
 
     def _leave_transactions(self, ids: list[int]) -> None:
-        """What the peer says of these holds at once."""
+        """The peer has settled these outside of their transactions."""
         for message_id in ids:
             transaction = self.in_transaction.pop(message_id, None)
             if transaction is not None:
@@ -202,7 +202,7 @@ class Consumer(SendingLink):
                 self.in_transaction.pop(message_id, None)
 
     def committed(self, outcomes: list[tuple[int, Outcome, Any]]) -> None:
-        """A transaction has committed these: those accepted are gone, the others get what was said of them."""
+        """A transaction has committed these: accepted messages are settled, the rest get their outcomes now."""
         for message_id, outcome, delivery in outcomes:
             self.in_transaction.pop(message_id, None)
             if delivery is not None:
@@ -213,8 +213,8 @@ class Consumer(SendingLink):
 
     def revert(self, message_id: int, delivery: Any) -> None:
         """
-        What was said of a delivery in a transaction is void. It stays with its consumer, which says what becomes of it;
-        one that the consumer has settled (None) gets the default outcome (AMQP 1.0 section 4.4.2).
+        Undo the outcome that a transaction gave to a delivery. The delivery stays with its consumer, which may give it
+        another outcome; if the consumer has settled it (None), it gets the default outcome (AMQP 1.0 section 4.4.2).
         """
         self.in_transaction.pop(message_id, None)
         if delivery is not None:
@@ -241,8 +241,8 @@ class Consumer(SendingLink):
 
     def suspend(self) -> bool:
         """
-        The peer has detached the link and not closed it: what it has not settled it can still settle, at once or in a
-        transaction (AMQP 1.0 sections 2.6.3 and 4.4.2), until its session ends.
+        The peer has detached the link and not closed it. Until its session ends, it can still settle its deliveries,
+        directly or in a transaction (AMQP 1.0 sections 2.6.3 and 4.4.2).
         """
         flow = self.flow
         if flow is None or not super().suspend():
@@ -265,7 +265,7 @@ class Consumer(SendingLink):
         super().detached(closed=closed)
 
     def _unbind(self, flow: Flow, *, closed: bool) -> None:
-        """Its link has ceased to exist: where its source has, too, the default outcome is of what is unsettled."""
+        """The link has ceased to exist. If its source has, too, unsettled deliveries get the default outcome."""
         is_source_gone = (closed or not self._never_expires) and not self._source_goes_on
         default = self._default_outcome if is_source_gone and not self._is_stopping() else FAILED
         if default.code == ACCEPTED:

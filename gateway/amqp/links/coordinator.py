@@ -36,7 +36,7 @@ class CoordinatorLink(ControlLink):
     A link to the coordinator.
 
     Args:
-        outcomes: Those that its source knows.
+        outcomes: The outcomes that its source supports.
     """
 
     kind = "transactions"
@@ -49,11 +49,11 @@ class CoordinatorLink(ControlLink):
         self._transactions = client.transactions
         self._can_reject = REJECTED in outcomes
         self._unanswered = 0
-        """Control messages; of a commit, while it is being made durable."""
+        """Control messages without an answer: among them commits until they are durable."""
 
     @property
     def outgoing(self) -> Sending:
-        # Where the engine's events are handled one by one.
+        # Its events are handled one by one.
         return self
 
     # --- control messages ---------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class CoordinatorLink(ControlLink):
 
     @property
     def _stands_for_something(self) -> bool:
-        """Its transactions are rolled back when it is closed (section 4.3): detached, it keeps those that are open."""
+        """Whether it has unanswered messages or open transactions: it keeps them detached, until it is closed (4.3)."""
         return self._unanswered > 0 or self._transactions.has_any_of(self)
 
     def resume(self, older: AttachedLink) -> None:

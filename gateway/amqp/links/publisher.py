@@ -36,7 +36,7 @@ DENIED_ADDRESSES: Final = 100
 """Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
 
 RELAY_TOPICS: Final = 10_000
-"""Addresses of the anonymous relay that are remembered for a user and a VPN; beyond, it starts over."""
+"""Addresses of the anonymous relay that are remembered for a user and a VPN; one more, and all are forgotten."""
 
 
 class Publisher(BaseLink):
@@ -45,8 +45,8 @@ class Publisher(BaseLink):
 
     Args:
         topic: What its target publishes to; None for the anonymous relay, where each message's ``to`` decides.
-        lease: What it has on the temporary node that it sends to.
-        outcomes: Those that its source knows.
+        lease: Its lease on the temporary node that it sends to.
+        outcomes: The outcomes that its source supports.
     """
 
     kind = "publisher"
@@ -65,7 +65,7 @@ class Publisher(BaseLink):
         self._name = link.name
         self._topic = topic
         self._queue = None
-        """With which it is detached when that is deleted; else its next message is refused."""
+        """The queue whose deletion detaches the link. Without it, the next message is refused instead."""
         if topic is not None and not client.spoken.targets_are_exchanges:
             self._queue = queue_of_topic(topic)
         self._outcomes = outcomes
@@ -79,7 +79,7 @@ class Publisher(BaseLink):
         limits = client.limits
         self._max_annotations_bytes = limits.max_annotations_bytes
         self._known_topics = client.relay_topics
-        """Topics that messages' ``to`` were found to mean for the user, and to be permitted."""
+        """The topics of the ``to`` of earlier messages, as far as the user may publish to them."""
         self._transactions = client.transactions
         self._denied: set[str] = set()
         """Addresses that were logged as not permitted."""
@@ -92,7 +92,7 @@ class Publisher(BaseLink):
             on_transactional=self._transactional,
         )
         self._tags: list[bytes] = []
-        """Of what came last, in order, on a relay: what cannot be routed is told by its tag."""
+        """On a relay, the delivery-tags of the latest messages, in order: they name messages that cannot be routed."""
         batches = self._batches = client.batches
         if topic is None and batches is None:
             self.transfers.expect_batches(self._note_tag, self._batch)
@@ -128,7 +128,7 @@ class Publisher(BaseLink):
         return False
 
     def _arrived(self, contents: list[bytes], deliveries: list[Any] | None, first: int = 0) -> None:
-        """``first`` is the place of the first of these among those that came with it."""
+        """Publish messages; ``first`` is the index of the first one among all that came together."""
         try:
             bares = bare_offsets(contents)
         except CodecError:
@@ -143,7 +143,7 @@ class Publisher(BaseLink):
             self._relay(contents, bares, deliveries, first)
 
     def _sort_out(self, contents: list[bytes], deliveries: list[Any] | None, first: int) -> None:
-        """Some are not to be taken: those are rejected, the others go on."""
+        """Reject the messages that cannot be taken, and go on with the rest."""
         for index, content in enumerate(contents):
             own = None if deliveries is None else [deliveries[index]]
             try:
@@ -178,7 +178,7 @@ class Publisher(BaseLink):
     def _relay(
         self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None, first: int
     ) -> None:
-        """The anonymous relay: neighbours to the same address stay together."""
+        """The anonymous relay: adjacent messages to the same address are published together."""
         destinations = map(destination_in, contents, bares)
         start = 0
         for destination, group in groupby(destinations):
@@ -198,8 +198,8 @@ class Publisher(BaseLink):
 
     def _not_routed(self, deliveries: list[Any] | None, tags: list[bytes], refused: Refused) -> None:
         """
-        The address of these messages leads nowhere: each is rejected with its tag; where that cannot be, the link is
-        detached with it (Using the Anonymous Terminus for Message Routing, section 2.2.2).
+        These messages cannot be routed: reject each one with its delivery-tag; where that is impossible, detach the
+        link with the first tag (Using the Anonymous Terminus for Message Routing, section 2.2.2).
         """
         if deliveries is None or REJECTED not in self._outcomes:
             self.refuse(_about(tags[0], refused) if tags else refused)
@@ -224,7 +224,7 @@ class Publisher(BaseLink):
         return topic
 
     def _is_without_node(self, topic: str) -> bool:
-        """The topic is that of a queue which was deleted, or a temporary one that is gone."""
+        """Whether the topic is that of a deleted queue, or of a temporary topic that is gone."""
         queue = queue_of_topic(topic)
         if queue is None:
             return self._registry.is_without_topic(topic)
@@ -244,8 +244,8 @@ class Publisher(BaseLink):
 
     def _batch(self, content: bytes, delivery: Any) -> None:
         """
-        Publish what is in a batch: all of its messages are in the log, next to each other, or none. Its delivery (None
-        where it came settled) is accepted when all of it is durable.
+        Publish the messages in a batch: all of them are in the log, next to each other, or none. The batch's delivery
+        (None where it came settled) is accepted once all of them are durable.
         """
         assert self._batches is not None
         self._unanswered += delivery is not None
@@ -294,11 +294,10 @@ class Publisher(BaseLink):
 
     def stage(self, content: bytes) -> Staged:
         """
-        A message as it is kept until its transaction commits.
+        Prepare a message to be kept until its transaction commits.
 
         Raises:
-            Refused: It is no message, too much stands in front of its bare message, or it may not be sent where it
-                wants to go.
+            Refused: It is no message, its annotations are too large, or it may not be sent to its destination.
         """
         bare = self._bare_offset_of(content)
         topic = self._topic
@@ -314,7 +313,7 @@ class Publisher(BaseLink):
         return Staged(topic, content, bare)
 
     def reject_in(self, txn_id: bytes, delivery: Any, refused: Refused) -> None:
-        """A message is not taken into its transaction, which fails; where it came settled, that says it all."""
+        """Reject a message that its failed transaction does not take; one that came settled gets no outcome."""
         if delivery is None:
             return
         if self._topic is None:
@@ -325,13 +324,13 @@ class Publisher(BaseLink):
             self.refuse(refused)
 
     def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
-        """Tell the outcome that a delivery has if its transaction commits; None came settled."""
+        """Tell the peer which outcome a delivery gets if its transaction commits; does nothing for None."""
         if delivery is not None:
             self.transfers.set_provisional_outcome(delivery, state)
             self._unanswered -= 1
             self._output.schedule_flush()
 
-    # --- what became of them ------------------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------------------------
 
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
         """These deliveries are durable: tell the publisher (``gateway.vpn.clients.PublisherLink``)."""
@@ -352,7 +351,7 @@ class Publisher(BaseLink):
         elif REJECTED in self._outcomes:
             self.transfers.reject(deliveries, describe(refused))
         else:
-            # What became of them cannot be said by an outcome.
+            # The source supports no outcome that says this.
             self.refuse(refused)
         self._answered(len(deliveries))
 
@@ -366,8 +365,8 @@ class Publisher(BaseLink):
     @property
     def _stands_for_something(self) -> bool:
         """
-        It is still told the outcomes of what it has sent, and its dynamic node is still there (AMQP 1.0 sections 2.6.3
-        and 3.5.10), until its session ends.
+        Whether it waits for outcomes, or has a dynamic node: until the session ends, a detached link still gets the
+        outcomes, and keeps the node (AMQP 1.0 sections 2.6.3 and 3.5.10).
         """
         if self.link.remote_target.expiry_policy == Terminus.EXPIRE_WITH_LINK:
             return False
@@ -383,20 +382,20 @@ class Publisher(BaseLink):
 
 
 def _deleted(topic: str) -> Refused:
-    """What is said of a message whose queue, or temporary topic, was there when its link was attached."""
+    """Why a message is refused whose queue or temporary topic was deleted after the link attached."""
     queue = queue_of_topic(topic)
     what = f"temporary topic {topic!r}" if queue is None else f"queue {queue!r}"
     return Refused(ErrorCode.RESOURCE_DELETED, f"there is no {what} any more")
 
 
 def _about(tag: bytes, refused: Refused) -> Refused:
-    """A refusal of the delivery with this tag."""
+    """The same refusal, with the delivery-tag that it is about."""
     return Refused(refused.code, refused.text, **{**refused.info, "delivery-tag": tag})
 
 
 def destination_in(content: bytes, bare: int) -> Destination | CodecError:
     """
-    Where a message to the relay wants to go, or why that cannot be read.
+    The destination of a message to the relay, or why it cannot be read.
 
     Args:
         bare: Where its bare message begins.
@@ -436,7 +435,7 @@ def topic_of_target(client: Client, address: str, capabilities: Sequence[str]) -
 
 def _with_its_queue(client: Client, topic: str) -> str:
     """
-    A topic that can be published to: where it is a queue's, that queue has to be there.
+    Check a topic to publish to: if it is a queue's, the queue has to exist.
 
     Raises:
         Refused: NOT_FOUND.

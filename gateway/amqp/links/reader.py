@@ -1,6 +1,6 @@
 """
-The link of a reader: of the log, of a stream, or of a queue that it browses. Its outcomes change nothing: reading
-writes nothing.
+The link of a reader of the log or of a stream, or of a browser of a queue. Outcomes change nothing: reading writes
+nothing.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ReaderLink(SendingLink):
     A reader.
 
     Args:
-        settles: Deliveries go out settled. Event Hubs' clients settle none, and ask for unsettled ones all the same.
+        settles: Deliveries go out settled. Event Hubs' clients ask for unsettled deliveries, but settle none.
 
     Attributes:
-        account: What its connection makes the gateway hold.
+        account: The account of its connection.
     """
 
     kind = "reader"
@@ -52,7 +52,7 @@ class ReaderLink(SendingLink):
         self._feed: Feed | None = None
         self._max_unsettled = client.limits.max_unsettled_per_flow
         self._waits_for_outcomes = False
-        """There was no more room for it than for what it settles next."""
+        """It has as many unsettled deliveries as it may: settling some makes room."""
         self._is_finished = False
         self._replay_name, self._marked_below = "", 0
         self._end_timer: asyncio.TimerHandle | None = None
@@ -66,11 +66,11 @@ class ReaderLink(SendingLink):
         if self._feed is not None:
             self._feed.run()
         if self._may_send <= 0:
-            # There is nothing for it until it settles: a drain need not wait for that.
+            # It gets no message before it settles one: a drain does not wait for that.
             self.nothing_to_send()
 
     def mark(self, replay_name: str, below: int) -> None:
-        """Messages with ids below one, which are history, are to have the name of the replay that was asked for."""
+        """Mark messages with ids below ``below``, which are history, with the name of the replay."""
         self._replay_name, self._marked_below = replay_name, below
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
@@ -86,7 +86,7 @@ class ReaderLink(SendingLink):
 
     @property
     def _may_send(self) -> int:
-        """How many deliveries more it may have unsettled; those that go out settled are none."""
+        """How many more deliveries it may have unsettled; deliveries that go out settled do not count."""
         return self._max_unsettled - self.transfers.unsettled_count
 
     def on_outcomes(self, accepted: list[int], others: Others, confirm: Confirm) -> None:
@@ -120,7 +120,7 @@ class ReaderLink(SendingLink):
 
     def finish(self) -> None:
         """A bounded replay is over: detach without error, once its reader has settled what it got."""
-        # A client that settles may do so to the end; one that never does has the end marked on its last message.
+        # A client that settles has time for the rest. For a client that never settles, the last message marks the end.
         self._is_finished = True
         if self.transfers.unsettled_count:
             self._end_timer = asyncio.get_running_loop().call_later(FINISH_SECONDS, self._end)

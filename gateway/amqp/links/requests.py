@@ -1,15 +1,15 @@
 """
 The links of a dialect's request node: requests come in on one, answers go out on another.
 
-The answer to a request goes to the peer's receiving link from the same node: the one of the same name and session
-where both have the property ``paired`` (link pairing, as HTTP over AMQP 1.0 uses it), else the one whose target, or
-without one whose name, is the request's reply-to. Requests of one link are carried out in their order, each durable
-before it is answered.
+The answer to a request goes to a receiving link from the same node. Where both links have the property ``paired`` (link
+pairing, as HTTP over AMQP 1.0 uses it), that is the link of the same name and session. Otherwise it is the link whose
+target, or whose name if it has no target, is the request's reply-to. Requests of one link are carried out in their
+order, each durable before it is answered.
 
-Invariant: a link has at most ``WINDOW`` requests that are not answered, those whose answers wait for credit or for
-room in the connection's output among them: credit for the next goes with an answer. A message that is no request is
-answered where that can be done, else rejected, or its link is detached where it came settled: it costs its sender, and
-nobody else.
+Invariant: a link has at most ``WINDOW`` unanswered requests, including those whose answers wait for credit or for room
+in the connection's output: each answer brings credit for the next request. A message that is no valid request is
+answered with an error if possible, and otherwise rejected; its link is detached if it came settled. No other link is
+affected.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MAX_REQUEST_BYTES: Final = 64 * 1024
 
 
 class _Waiting(NamedTuple):
-    """A request on its way."""
+    """A request that waits for its answer."""
 
     request: Request
     delivery: Delivery | None
-    """To be settled; None where it came settled."""
+    """Settled with the answer; None where it came settled."""
     error: Refused | None
-    """Why it is not carried out, where that is known already."""
+    """Why it cannot be carried out, where that is known already."""
 
 
 class RequestLink(ControlLink):
@@ -54,8 +54,8 @@ class RequestLink(ControlLink):
     A link that requests come in on.
 
     Args:
-        served: The node, and who carries out what is asked of it.
-        paired: It is one of a pair of links: answers go out on the other.
+        served: The node, and the function that carries out its requests.
+        paired: Whether it is one of a pair of links: answers go out on the other.
     """
 
     kind = "requests"
@@ -109,7 +109,7 @@ class RequestLink(ControlLink):
             self._client.spawn(self._work())
 
     def _not_taken(self, delivery: Delivery | None, refused: Refused) -> None:
-        """There is no answering this one."""
+        """Reject a message that cannot be answered."""
         self._warn(refused)
         if self._is_closed:
             return
@@ -199,7 +199,7 @@ class AnswerLink(BaseLink):
     A link that answers go out on. They go settled, as there is credit and room for them.
 
     Args:
-        paired: It is one of a pair of links: requests come in on the other.
+        paired: Whether it is one of a pair of links: requests come in on the other.
     """
 
     kind = "answers"
@@ -231,14 +231,14 @@ class AnswerLink(BaseLink):
         return self._links.names.of(self.link) == self._links.names.of(requests)
 
     def is_for(self, reply_to: str | None) -> bool:
-        """Whether answers to requests with this reply-to are for it: by its target, or by its name without one."""
+        """Whether this reply-to names it: by its target, or by its name if it has no target."""
         return (
             reply_to is not None
             and (self.link.remote_target.address or self._links.names.of(self.link)) == reply_to
         )
 
     def send(self, answer: bytes, sent: Callable[[], None]) -> None:
-        """Send an answer when that is possible, then call ``sent``; also when it never will be."""
+        """Send an answer as soon as possible, then call ``sent``; also if the link ends before that."""
         self._waiting.append((answer, sent))
         self.writable()
 
@@ -265,10 +265,10 @@ class AnswerLink(BaseLink):
     def ready(self) -> None:
         """The attach is answered: the peer gives credit."""
 
-    # --- what the engine says of it -----------------------------------------------------------------------------
+    # --- events of the engine -----------------------------------------------------------------------------------
 
     def updated(self, collector: Any) -> None:
-        """Nothing is unsettled here: the peer has nothing to say of a delivery."""
+        """All deliveries go out settled: there is no disposition to take."""
         if not self._is_closed and self.link.current is not None:
             raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
         LOOPS.drop(collector)
