@@ -1,4 +1,4 @@
-"""What all tests of the gateway share: no log lines on the terminal, and what a test opened ends with it."""
+"""What all tests of the gateway share: no log lines on the terminal, and cleanup of what a test opened."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def _quiet() -> Iterator[None]:
 
 @pytest.fixture
 def _ending() -> Iterator[ExitStack]:
-    """Contexts that are left, the last first, when the test has ended."""
+    """Contexts that are closed when the test ends, the last one first."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """Seconds that pass when a test says so."""
+    """A clock in seconds that only the test advances."""
     return Clock()
 
 
 @pytest.fixture
 def provider() -> Iterator[ScriptedProvider]:
-    """An identity provider on this machine, which answers what a test says."""
+    """An identity provider on this machine, which answers as a test wants."""
     with ScriptedProvider() as provider:
         yield provider

@@ -1,4 +1,4 @@
-"""A gateway in the test's own process: how it starts, why it does not, and what is left when it has stopped."""
+"""A gateway in the test's own process: how it starts, why it may not, and what is left after it has stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(settings: Settings) -> Gateway:
 
 
 def test_the_ready_line_is_json_with_the_real_ports(tmp_path: Path) -> None:
-    """Ports asked for as 0 are named as they were bound; the data folder is absolute, the process is ours."""
+    """Ports requested as 0 are named as bound, the data folder as an absolute path, and the process id is this one."""
     gateway = run(settings_for(tmp_path / "data"))
     ready = json.loads(gateway.ready_line())
     assert set(ready) == {"event", "amqp", "admin", "data", "pid"}
@@ -69,7 +69,7 @@ def test_the_ready_line_is_json_with_the_real_ports(tmp_path: Path) -> None:
 
 
 def test_a_stopped_gateway_gives_its_folder_and_ports_back(tmp_path: Path) -> None:
-    """The same settings, ports included, can be started again at once in the same process."""
+    """The same settings, ports included, can be started again immediately in the same process."""
     first = run(settings_for(tmp_path / "data"))
     port = int(first.amqp[0].rpartition(":")[2])
     again = settings_for(tmp_path / "data", listeners=(Listener(port=port),))
@@ -77,7 +77,7 @@ def test_a_stopped_gateway_gives_its_folder_and_ports_back(tmp_path: Path) -> No
 
 
 def test_a_stopped_gateway_leaves_no_thread_behind(tmp_path: Path) -> None:
-    """Whatever was asked of it: passwords over AMQP and HTTP, what only the disk has, a page of a list."""
+    """After password checks over AMQP and HTTP, reads from disk, and a page of a list."""
     before = set(threading.enumerate())
     all_rules = ("queue://*", "topic://>", "log://>")
     ann = User(password=HASH, publish=all_rules, consume=all_rules, administer=all_rules)
@@ -95,7 +95,7 @@ def test_a_stopped_gateway_leaves_no_thread_behind(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
-    """While another holder has the folder, a start raises StoreLocked and binds nothing."""
+    """If another process holds the folder, a start raises StoreLocked and binds no port."""
     held = DataFolder(tmp_path / "data")
     gateway = Gateway(settings_for(tmp_path / "data"))
     with pytest.raises(StoreLocked, match="another gateway uses it"):
@@ -106,7 +106,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["amqp", "admin"])
 def test_a_port_that_is_taken_leaves_nothing_held(tmp_path: Path, which: str) -> None:
-    """A start that cannot bind an address raises OSError, and the folder is free for the next attempt."""
+    """The start raises OSError, and the folder can be used by the next attempt."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = settings_for(tmp_path / "data")
@@ -120,7 +120,7 @@ def test_a_port_that_is_taken_leaves_nothing_held(tmp_path: Path, which: str) ->
 
 
 def test_a_certificate_that_is_not_there_leaves_nothing_held(tmp_path: Path) -> None:
-    """A start that cannot read a certificate raises TlsError, and the folder is free for the next attempt."""
+    """The start raises TlsError, and the folder can be used by the next attempt."""
     absent = Tls(certificate=tmp_path / "absent.pem", key=tmp_path / "absent.pem")
     with pytest.raises(TlsError, match=r"absent\.pem"):
         run(settings_for(tmp_path / "data", listeners=(Listener(port=0, tls=absent),)))
@@ -128,7 +128,7 @@ def test_a_certificate_that_is_not_there_leaves_nothing_held(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    """A VPN whose file is something else raises StoreError with its name; the folder is free afterwards."""
+    """A Message VPN whose file is no database raises StoreError with its name; the folder can be used afterwards."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "default.db").write_bytes(
         b"this is no database, and long enough to be taken for one" * 20
@@ -140,20 +140,20 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 
 def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
-    """What was never started can be stopped: no file is made and nothing raises."""
+    """It creates no file, and raises nothing."""
     asyncio.run(Gateway(settings_for(tmp_path / "data")).stop())
     assert not (tmp_path / "data").exists()
 
 
 def engine_objects() -> Counter[str]:
-    """Connections of ours and objects of the engine's that are alive in this process, by kind."""
+    """Our connections, and Proton's objects, that are alive in this process, by type."""
     gc.collect()
     return Counter(type(found).__name__ for found in gc.get_objects() if isinstance(found, ENGINE_KINDS))
 
 
 @pytest.fixture
 def _others_out_of_sight() -> Iterator[None]:
-    """What other tests left in this process is not looked through, nor searched for garbage, again and again."""
+    """Objects of other tests are left out of garbage collection, and so of the count."""
     gc.collect()
     gc.freeze()
     yield
@@ -163,7 +163,7 @@ def _others_out_of_sight() -> Iterator[None]:
 @pytest.mark.usefixtures("_others_out_of_sight")
 @pytest.mark.parametrize("is_polite", [True, False], ids=["closed", "cut"])
 def test_connections_that_are_gone_leave_no_engine_objects(tmp_path: Path, is_polite: bool) -> None:
-    """However clients go, neither our connections nor the engine's objects outlive them."""
+    """Whether clients close or disappear: neither our connections nor Proton's objects outlive them."""
     with RunningGateway(settings_for(tmp_path / "data")) as running:
         before = engine_objects()
         for _ in range(5):
@@ -177,7 +177,7 @@ def test_connections_that_are_gone_leave_no_engine_objects(tmp_path: Path, is_po
                 if is_polite:
                     peer.close()
         wait_until(lambda: running.connections() == 0, "all connections are gone")
-        # An exception's frame may hold the last connection for another turn of the loop.
+        # The frame of an exception may hold the last connection until the loop's next turn.
         with suppress(AssertionError):
             wait_until(lambda: not running.call(lambda _: engine_objects()) - before, "none is left")
         assert running.call(lambda _: engine_objects()) - before == Counter()

@@ -1,4 +1,4 @@
-"""Tokens of identity providers: which are taken, as whom, and what somebody who makes them up can have us do."""
+"""Tokens of identity providers: which are accepted, for which user, and what forged tokens can cause."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ISSUER = "https://sso.example.com/main"
 
 @pytest.fixture
 def jwks(tmp_path: Path) -> Path:
-    """A file with keys of each kind, some of which nobody should take."""
+    """A file with keys of each kind, some of which must not be accepted."""
     keys = [
         jwk("one"),
         jwk("ec"),
@@ -60,12 +60,12 @@ def by_file(jwks: Path, **more: Any) -> IdentityProvider:
 
 
 def who(users: Users, text: str) -> TokenUser:
-    """Whose token it is."""
+    """The user of a token."""
     return asyncio.run(users.of_token(text))
 
 
 def refusal(users: Users, text: str) -> Refused:
-    """Why nobody's."""
+    """The refusal of a token."""
     with pytest.raises(Refused) as refused:
         who(users, text)
     assert len(text) < 10 or text[:40] not in refused.value.text, "no token stands in what is said"
@@ -73,19 +73,19 @@ def refusal(users: Users, text: str) -> Refused:
 
 
 def made(**said: Any) -> Callable[[], str]:
-    """A token that is made when it is asked for."""
+    """A token that is made when the test runs."""
     return lambda: token(ISSUER, **said)
 
 
 def forged(header: dict[str, Any], sign: Callable[[bytes], bytes], **claims: Any) -> str:
-    """One that no library makes."""
+    """A token such as no library makes."""
     said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": int(time.time()) + 600, **claims}
     head = f"{encoded(header)}.{encoded(said)}"
     return f"{head}.{encoded(sign(head.encode()))}"
 
 
 def by_public_key(text: bytes) -> bytes:
-    """The public key taken for a secret, as those do who take whatever algorithm a token says."""
+    """Signs with the public key as an HMAC secret: the attack on a verifier that believes the token's algorithm."""
     public = key("one").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return hmac.digest(public, text, hashlib.sha256)
 
@@ -109,7 +109,7 @@ def nothing(_: bytes) -> bytes:
     ],
 )
 def test_a_good_token_is_its_user_s(jwks: Path, good: Callable[[], str]) -> None:
-    """By each kind of key, for one of several, and with clocks that differ a little."""
+    """With each kind of key, with several audiences, and with clocks that differ a little."""
     found = who(directory(by_file(jwks)), good())
     assert found.name == "ann"
     assert 0 < found.left_s(time.time()) <= 600 + LEEWAY_S
@@ -135,7 +135,7 @@ def test_a_good_token_is_its_user_s(jwks: Path, good: Callable[[], str]) -> None
         (made(header={"jwk": {}, "jku": "http://127.0.0.1:1/keys", "kid": "mine"}), "no key of its kid"),
         (made(by="two"), "no key of its kid"),
         (made(by="two", header={"kid": "one"}), "signature"),
-        (made(header={"kid": None}, alg="RS512"), "no key of its kid"),  # two could be meant
+        (made(header={"kid": None}, alg="RS512"), "no key of its kid"),  # more than one key could be meant
         (made(by="other-alg"), "no key of its kid"),
         *((made(by=name), "no key of its kid") for name in ("encrypts", "secret")),
         (made(aud="others"), "another audience"),
@@ -154,7 +154,7 @@ def test_a_good_token_is_its_user_s(jwks: Path, good: Callable[[], str]) -> None
         (made(sub=""), "no name of 1 to 250"),
         (made(sub="x" * 251), "no name of 1 to 250"),
         (made(sub="anonymous"), "no user's name"),
-        (made(sub="a\u00adnn"), "no user's name"),  # which SASLprep makes ann
+        (made(sub="a\u00adnn"), "no user's name"),  # SASLprep would make it ann
         (made(more="x" * 65_536), "more than 16,384"),
         (lambda: "x" * 65_536, "more than 16,384"),
         (lambda: f"{encoded(b'[' * 9_000)}.{encoded(b'[' * 3_000)}.x", "cannot be read"),
@@ -167,24 +167,24 @@ def test_a_good_token_is_its_user_s(jwks: Path, good: Callable[[], str]) -> None
     ],
 )
 def test_no_other_token_is(jwks: Path, bad: Callable[[], str], why: str) -> None:
-    """Whoever made it is not let in, and hears why."""
+    """The refusal says why."""
     refused = refusal(directory(by_file(jwks), ann=User()), bad())
     assert refused.code is ErrorCode.UNAUTHORIZED
     assert why in refused.text
 
 
 def test_a_short_rsa_key_is_none() -> None:
-    """One of 1,024 bits can be broken."""
+    """A key of 1,024 bits can be broken."""
     assert [found.kid for found in identity_providers._keys_of({"keys": [jwk("short"), jwk("one")]})] == [
         "one"
     ]
 
 
-# --- who somebody is, and may -----------------------------------------------------------------------------------------
+# --- Who a token's user is, and what he may do ------------------------------------------------------------------------
 
 ANN = User(publish=("queue://hers",))
 HERS = ("ann", "hers", ("default",), "none")
-"""What she may, by what is configured of her."""
+"""The configured rights of ann."""
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ HERS = ("ann", "hers", ("default",), "none")
 def test_claims_say_who_somebody_is_and_what_he_may_do(
     jwks: Path, claims: dict[str, Any], more: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
-    """Rights in the token hold in place of the user's that is configured; without any, his do; without him, none."""
+    """Rights in the token replace the user's configured ones, which apply otherwise; an unknown user has none."""
     users = directory(by_file(jwks, **more), ann=ANN)
     found = who(users, token(ISSUER, **claims))
     permissions = users.permissions(found)
@@ -255,13 +255,13 @@ def test_claims_say_who_somebody_is_and_what_he_may_do(
     ["publish:nothing://x", "vpn:", "global_access:all", "publish:!nothing://a", {"a": 1}, ["a", 1], 7],
 )
 def test_a_right_that_is_none_lets_nobody_in(jwks: Path, rights: Any) -> None:
-    """Left out, it might have been what forbids something."""
+    """If it were left out, a rule that forbids something might be lost."""
     refused = refusal(directory(by_file(jwks, rights_claim="rights")), token(ISSUER, rights=rights))
     assert (refused.code, "'rights'" in refused.text) == (ErrorCode.UNAUTHORIZED, True)
 
 
 def test_a_provider_alone_leaves_no_gateway_open(jwks: Path) -> None:
-    """Without any user, who shows no token may do nothing; and who is let go of, nothing any more."""
+    """Without a user, a client without a token may do nothing; once the provider is removed, nobody may."""
     users = directory(by_file(jwks, rights_claim="scope"))
     assert users.are_configured
     assert not users.may_enter("ann", "default")
@@ -275,7 +275,7 @@ def test_a_provider_alone_leaves_no_gateway_open(jwks: Path) -> None:
 
 
 def test_who_stays_as_he_was_keeps_his_connections(jwks: Path) -> None:
-    """A reload that says the same of a provider ends nothing; one that says other things does."""
+    """A reload that does not change a provider or user ends nothing; another one does."""
     users = directory(by_file(jwks), ann=ANN)
     found = who(users, token(ISSUER))
     before = users.facts_of(found)
@@ -291,7 +291,7 @@ def test_who_stays_as_he_was_keeps_his_connections(jwks: Path) -> None:
 
 
 def asked(provider: Provider, *texts: str) -> list[str]:
-    """Names, and words of refusals, of tokens that come at once."""
+    """The user's name, or the text of the refusal, of each of these tokens, presented at the same time."""
 
     async def ask(text: str) -> str:
         try:
@@ -306,7 +306,7 @@ def asked(provider: Provider, *texts: str) -> list[str]:
 
 
 def test_keys_rotate(provider: ScriptedProvider, clock: Clock) -> None:
-    """A key that is new is found at once, and one that was withdrawn serves no longer after ten minutes."""
+    """A new key is found by the first token that names it; a withdrawn key is accepted for ten minutes at most."""
     known = Provider(provider.settings(), clock)
     assert asked(known, provider.token()) == ["ann"]
     provider.keys = [jwk("two")]
@@ -323,7 +323,7 @@ def test_keys_rotate(provider: ScriptedProvider, clock: Clock) -> None:
 
 
 def test_keys_in_a_file_rotate(jwks: Path, clock: Clock) -> None:
-    """Without a reload."""
+    """A changed file of keys is read without a reload."""
     provider = Provider(by_file(jwks), clock)
     assert asked(provider, token(ISSUER)) == ["ann"]
     jwks.write_text(json.dumps({"keys": [jwk("two")]}))
@@ -339,7 +339,7 @@ def test_keys_in_a_file_rotate(jwks: Path, clock: Clock) -> None:
 def test_a_flood_of_unknown_keys_asks_a_provider_hardly_at_all(
     provider: ScriptedProvider, clock: Clock
 ) -> None:
-    """Two hundred tokens at once, and two hundred a little later: once each PAUSE_S, and good tokens go on."""
+    """For hundreds of tokens with unknown keys, keys are fetched once in PAUSE_S; good tokens are accepted."""
     known = Provider(provider.settings(), clock)
     assert asked(known, provider.token()) == ["ann"]
     flood = [provider.token(header={"kid": f"x{number}"}) for number in range(200)]
@@ -352,7 +352,7 @@ def test_a_flood_of_unknown_keys_asks_a_provider_hardly_at_all(
 
 
 def test_a_provider_that_is_away_is_asked_for_again(provider: ScriptedProvider, clock: Clock) -> None:
-    """Nobody is let in, and all may try again; it is found when it is there, and its keys serve a day without it."""
+    """Without keys every token may be tried again later; keys that were fetched are used for a day."""
     provider.answers["/keys"] = lambda handler: handler.say({}, 503)
     known = Provider(provider.settings(), clock)
     good = provider.token()
@@ -411,7 +411,7 @@ METADATA = "/.well-known/openid-configuration"
 def test_what_a_provider_answers_is_bounded(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, path: str, answer: Any, why: str
 ) -> None:
-    """In bytes and in time, and to the address that is configured; the log says what was wrong, and no token."""
+    """In bytes and in time, and by the configured address; the log says what was wrong, without the token."""
     monkeypatch.setattr(identity_providers, "ANSWER_S", 0.5 if "within" in why else 30)
     provider.answers[path] = answer
     good = provider.token()
@@ -425,7 +425,7 @@ def test_what_a_provider_answers_is_bounded(
 
 
 def test_a_token_is_shown_nowhere(jwks: Path) -> None:
-    """Neither in what is made of it, nor in a command that carries it."""
+    """Neither in the user made from it nor in a command that carries it."""
     text = token(ISSUER, scope="publish:queue://q")
     found = who(directory(by_file(jwks, rights_claim="scope")), text)
     for one in (found, PutToken(text, "jwt"), RenewToken(text.encode())):

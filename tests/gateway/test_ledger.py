@@ -1,4 +1,4 @@
-"""What peers make the gateway hold: sums that agree with their parts, whatever is entered, and who waits for room."""
+"""Memory that peers make the gateway hold: sums that equal their parts after any change, and waiting for room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROCESS, USER, CONNECTION = 10_000, 4_000, 3_000
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Accounts of a few users, beside a list of what each of them holds."""
+    """Accounts of two users, next to a list of what each holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.accounts.remove(found)
             self.users.pop(found[0], None)
             found[0].close()
-            found[0].hold(Kind.LINKS, 77)  # news that came late
+            found[0].hold(Kind.LINKS, 77)  # reported after the close
 
     @rule(number=st.integers(0, 9))
     def wait(self, number: int) -> None:
@@ -84,7 +84,7 @@ TestLedger = LedgerMachine.TestCase
 
 
 def test_who_waits_goes_on_when_there_is_room() -> None:
-    """A connection that waits for its user's room is told once, when another of the user's lets go of enough."""
+    """A connection that waits for room of its user is resumed once, when another one of that user releases enough."""
     ledger = Ledger(PROCESS, USER)
     told: list[str] = []
     first, second = (ledger.open(CONNECTION, told.append) for _ in range(2))
@@ -100,7 +100,7 @@ def test_who_waits_goes_on_when_there_is_room() -> None:
 
 
 def test_the_largest_is_closed_only_where_waiting_did_not_help() -> None:
-    """Of two looks in a row that find publishers waiting, the second closes the connection that holds the most."""
+    """Of two checks in a row that find a publisher waiting, the second closes the connection that holds most."""
     ledger = Ledger(1_000, 10_000)
     closed: list[tuple[str, str]] = []
     large = ledger.open(CONNECTION, lambda bound: closed.append(("large", bound)))
@@ -123,7 +123,7 @@ def test_the_largest_is_closed_only_where_waiting_did_not_help() -> None:
 
 
 def test_deliveries_have_half_of_a_connections_bound() -> None:
-    """Room for deliveries shrinks with those that are unsettled, not with what else is held; it is never below zero."""
+    """Only unsettled deliveries reduce the room for deliveries, not what else is held; it is never below zero."""
     account = Ledger(PROCESS, USER).open(8 * DELIVERY_BYTES, lambda _: None)
     account.hold(Kind.UNFINISHED, 7 * DELIVERY_BYTES)
     assert account.room_for_deliveries == 4

@@ -1,4 +1,4 @@
-"""The gateway's own log: set up, its lines, how often they come, and those of peers."""
+"""The gateway's own log: how it is set up, its lines, their rate, and lines about peers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.logging.lines import (
 )
 from tests.support.waiting import Clock, wait_until
 
-# --- Log lines: their form, their level, and that libraries' lines look the same --------------------------------------
+# --- Log lines: their form and level; lines of libraries look the same ------------------------------------------------
 
 
 class Terminal(io.StringIO):
@@ -45,7 +45,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """Configuration of logging belongs to the process; put it back."""
+    """Restore the configuration of logging, which is one for the process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -57,7 +57,7 @@ def logging_as_it_was() -> Iterator[None]:
 
 
 def logged_to(stream: io.StringIO | None = None, **said: Any) -> io.StringIO:
-    """Where lines go from now on, with such settings."""
+    """Log to this stream, with these settings."""
     stream = stream or io.StringIO()
     lines.configure(Logging(**said), stream)
     return stream
@@ -93,7 +93,7 @@ def test_a_line_is_one_json_object_with_a_utc_time() -> None:
     ],
 )
 def test_a_terminal_gets_columns(stream: io.StringIO, said: dict[str, Any], is_json: bool) -> None:
-    """`auto` writes for people where the stream is a terminal; `json` and `console` do not look at the stream."""
+    """`auto` writes columns if the stream is a terminal; `json` and `console` do not depend on it."""
     logged_to(stream, **said)
     structlog.get_logger().info("attached", link="orders-1")
     assert "attached" in stream.getvalue()
@@ -101,7 +101,7 @@ def test_a_terminal_gets_columns(stream: io.StringIO, said: dict[str, Any], is_j
 
 
 def test_lines_below_the_level_are_not_written() -> None:
-    """The level holds for our lines and for the standard library's."""
+    """The level applies to our lines and to those of the standard library."""
     stream = logged_to(level="warning")
     structlog.get_logger().info("attached")
     logging.getLogger("asyncio").info("selector chosen")
@@ -110,7 +110,7 @@ def test_lines_below_the_level_are_not_written() -> None:
 
 
 def test_a_library_s_line_has_the_same_form() -> None:
-    """What asyncio or uvicorn log comes out as JSON too, with the logger's name."""
+    """A line of asyncio or uvicorn is JSON, too, with the logger's name."""
     stream = logged_to()
     logging.getLogger("uvicorn.error").error("cannot %s", "serve")
     line = only_line(stream)
@@ -130,7 +130,7 @@ def test_a_warning_is_a_line() -> None:
 
 @pytest.mark.parametrize("logger", ["ours", "library"])
 def test_an_exception_is_in_its_line(logger: str) -> None:
-    """A traceback stays within its JSON object instead of spilling over many lines."""
+    """A traceback is part of its JSON object, on one line."""
     stream = logged_to()
     try:
         raise LookupError("no such endpoint")
@@ -146,14 +146,14 @@ def test_an_exception_is_in_its_line(logger: str) -> None:
 
 
 def test_values_json_does_not_know_are_written_all_the_same() -> None:
-    """A log call never raises over a value such as bytes."""
+    """A value such as bytes never makes a log call raise."""
     stream = logged_to()
     structlog.get_logger().info("received", tag=b"\x00\xff")
     assert only_line(stream)["tag"] == repr(b"\x00\xff")
 
 
 def test_configuring_twice_writes_a_library_s_line_once() -> None:
-    """The last configuration replaces the one before."""
+    """The last configuration replaces the first."""
     first, second = logged_to(), logged_to()
     logging.getLogger("asyncio").error("once")
     assert first.getvalue() == ""
@@ -161,7 +161,7 @@ def test_configuring_twice_writes_a_library_s_line_once() -> None:
 
 
 def test_every_key_is_used() -> None:
-    """A key that no line has is taken out."""
+    """Each key is used by some line."""
     sources = (Path(__file__).parents[2] / "gateway").rglob("*.py")
     text = "\n".join(path.read_text() for path in sources)
     keys = [name for name in vars(log_keys) if name.isupper()]
@@ -177,7 +177,7 @@ def test_every_key_has_one_spelling() -> None:
 
 @pytest.mark.parametrize("format_", ["json", "console"])
 def test_what_a_peer_says_is_cut_and_escaped(format_: Literal["json", "console"]) -> None:
-    """A name of control characters is 200 of them, none of which a terminal obeys; a line is one line."""
+    """A name of control characters is cut to 200 and escaped, so that a terminal ignores it; a line stays one line."""
     stream = logged_to(format=format_)
     hostile = "\x1b]0;owned\x07\x1b[2J\n\u202e" + "\x1b" * 64_000
     structlog.get_logger().info(
@@ -194,7 +194,7 @@ def test_what_a_peer_says_is_cut_and_escaped(format_: Literal["json", "console"]
 
 @pytest.mark.parametrize("format_", ["json", "console"])
 def test_a_traceback_has_no_local_variables(format_: Literal["json", "console"]) -> None:
-    """Passwords and messages lie in local variables; nor does an error's text reach a terminal as it is."""
+    """Local variables may have passwords and messages. Control characters in an error's text are escaped."""
 
     def sign_in(password: str) -> None:
         raise LookupError("no \x1b[2J such user")
@@ -213,7 +213,7 @@ def test_a_traceback_has_no_local_variables(format_: Literal["json", "console"])
 
 
 def test_what_was_dropped_is_told_in_the_log_s_own_form() -> None:
-    """A process whose stderr is not read for a while goes on, and says afterwards what is missing."""
+    """If stderr is not read for a while, the process goes on, and says afterwards how many lines were dropped."""
     program = (
         "import sys, structlog\n"
         "from gateway.logging import lines\n"
@@ -240,7 +240,7 @@ def test_what_was_dropped_is_told_in_the_log_s_own_form() -> None:
     assert dropped + sum(line["event"] == "line" for line in lines) == 30_000
 
 
-# --- Nobody who logs waits for who reads; what is lost for it is counted and told -------------------------------------
+# --- A logger does not wait for the reader of the log; lines that are dropped are counted, and the count is logged ----
 
 
 class Pipe:
@@ -251,11 +251,11 @@ class Pipe:
         self._found = b""
 
     def read_until(self, wanted: bytes) -> bytes:
-        """All there is up to and with ``wanted``."""
+        """Read up to and including ``wanted``."""
         return self.read_while(lambda found: wanted not in found)
 
     def read_while(self, goes_on: Callable[[bytes], bool]) -> bytes:
-        """All there is once it is not to go on any more."""
+        """Read until ``goes_on`` is false for what was read."""
         while goes_on(self._found):
             self._found += os.read(self.reading, 65_536)
         return self._found
@@ -273,7 +273,7 @@ def told(count: int) -> str:
 
 
 def accounted_for(found: bytes) -> tuple[int, int]:
-    """The lines in what was read, and those that it says were dropped."""
+    """The number of lines in what was read, and the number that it reports as dropped."""
     whole = found.split(b"\n")[:-1]
     said = [int(line.split()[1]) for line in whole if line.startswith(b"dropped")]
     return sum(line.strip().isdigit() for line in whole), sum(said)
@@ -281,8 +281,8 @@ def accounted_for(found: bytes) -> tuple[int, int]:
 
 def test_who_logs_does_not_wait_for_a_blocked_pipe(pipe: Pipe) -> None:
     """
-    Far more than a pipe holds is logged at once: what fits is kept, the rest counted, and told when it goes on, though
-    nothing more is logged.
+    Far more is logged than a pipe holds: what fits is kept, the rest is counted, and the count is written when the pipe
+    is read again, even if nothing more is logged.
     """
     counts = LineCounts()
     writer = LineWriter(pipe.writing, counts, most=300_000)
@@ -307,7 +307,7 @@ def test_who_logs_does_not_wait_for_a_blocked_pipe(pipe: Pipe) -> None:
 
 
 def test_the_last_line_is_told_of_though_it_was_dropped(pipe: Pipe) -> None:
-    """Dropped while a pipe is blocked, and followed by no other: it is told of as soon as the pipe goes on."""
+    """A last line that is dropped while the pipe is blocked is reported as soon as the pipe is read."""
     writer = LineWriter(pipe.writing, LineCounts(), most=300_000)
     writer.start(told)
     writer.write(f"{1:>299999}\n")
@@ -318,7 +318,7 @@ def test_the_last_line_is_told_of_though_it_was_dropped(pipe: Pipe) -> None:
 
 
 def test_a_line_that_there_is_never_room_for_is_told_of(pipe: Pipe) -> None:
-    """Longer than all that may wait, while nothing does."""
+    """A line longer than the buffer is dropped and reported, even if the buffer is empty."""
     writer = LineWriter(pipe.writing, LineCounts(), most=10)
     writer.start(told)
     writer.write("x" * 11)
@@ -327,7 +327,7 @@ def test_a_line_that_there_is_never_room_for_is_told_of(pipe: Pipe) -> None:
 
 
 def test_the_last_lines_are_written(pipe: Pipe) -> None:
-    """What was logged before the end is there after it."""
+    """Lines that were logged before `close` are written."""
     writer = LineWriter(pipe.writing)
     writer.start(told)
     for number in range(100):
@@ -337,7 +337,7 @@ def test_the_last_lines_are_written(pipe: Pipe) -> None:
 
 
 def test_a_descriptor_that_cannot_be_written_costs_its_lines_only() -> None:
-    """A closed pipe: nobody who logs sees an error, every line is counted, and it is tried anew for a line alone."""
+    """On a closed pipe no logger gets an error, every line is counted, and only a new line causes a retry."""
     reading, writing = os.pipe()
     os.close(reading)
     counts, tries = LineCounts(), []
@@ -353,7 +353,7 @@ def test_a_descriptor_that_cannot_be_written_costs_its_lines_only() -> None:
 
 
 def test_a_pipe_that_does_not_wait_is_waited_for(pipe: Pipe) -> None:
-    """A descriptor that was set to non-blocking gets everything all the same."""
+    """A descriptor that was set to non-blocking gets every line all the same."""
     os.set_blocking(pipe.writing, False)
     writer = LineWriter(pipe.writing)
     writer.start(told)
@@ -363,11 +363,11 @@ def test_a_pipe_that_does_not_wait_is_waited_for(pipe: Pipe) -> None:
     writer.close()
 
 
-# --- One peer causes so many lines of a kind, and what is held back is counted ----------------------------------------
+# --- Lines of one kind about one peer are limited, and the rest counted -----------------------------------------------
 
 
 def test_a_flood_of_one_kind_is_thinned_out(clock: Clock) -> None:
-    """A burst is said whole; then one line a second, each with how many were left out; other kinds are not touched."""
+    """A burst is logged in full, then one line a second with the number left out; other kinds are not affected."""
     rate = LineRate(clock)
     said = []
     for _ in range(1_000):
@@ -381,7 +381,7 @@ def test_a_flood_of_one_kind_is_thinned_out(clock: Clock) -> None:
 
 
 def test_after_a_while_a_burst_is_said_again(clock: Clock) -> None:
-    """A peer that was quiet is heard again."""
+    """A peer that was quiet for a while has a full burst again."""
     rate = LineRate(clock)
     for _ in range(BURST + 5):
         rate.admit("attach_refused")
@@ -390,11 +390,11 @@ def test_after_a_while_a_burst_is_said_again(clock: Clock) -> None:
     assert [rate.admit("attach_refused") for _ in range(BURST)] == [0] * (BURST - 1) + [None]
 
 
-# --- The lines of an address are limited together, counted, and told of; and few addresses are remembered -------------
+# --- Lines about one address are limited together, counted and reported; few addresses are remembered -----------------
 
 
 def test_every_line_is_said_or_told_of(clock: Clock) -> None:
-    """A thousand a second for ten seconds are a burst and some; each that was left out is in a count, and but once."""
+    """Of a thousand lines a second for ten seconds a burst and some are logged; each of the others is counted once."""
     lines, before = PeerLines(clock), COUNTS.held_back
     said = told = 0
     for _ in range(10_000):
@@ -413,7 +413,7 @@ def test_every_line_is_said_or_told_of(clock: Clock) -> None:
 
 
 def test_another_address_and_another_kind_are_not_touched(clock: Clock) -> None:
-    """One peer's flood hides nobody else's lines, nor others of its own."""
+    """A flood from one peer suppresses no lines about others, and none of another kind."""
     lines = PeerLines(clock)
     for _ in range(ADDRESS_BURST + 1):
         found = lines.admit("10.0.0.1", "connection_refused")
@@ -423,7 +423,7 @@ def test_another_address_and_another_kind_are_not_touched(clock: Clock) -> None:
 
 
 def test_a_line_stands_for_those_left_out_before(clock: Clock) -> None:
-    """What one connection held back is carried by its next line, or counted with it."""
+    """Lines held back by one connection are included in its next line, or counted with that."""
     lines = PeerLines(clock, burst=1, per_second=1)
     assert lines.admit("10.0.0.1", "attach_refused", 7) == 7
     assert lines.admit("10.0.0.1", "attach_refused", 5) is None
@@ -432,7 +432,7 @@ def test_a_line_stands_for_those_left_out_before(clock: Clock) -> None:
 
 
 def test_few_addresses_are_remembered(clock: Clock) -> None:
-    """However many there are; what was left out of a forgotten one is told without its name."""
+    """What was held back for a forgotten address is reported without its name."""
     lines = PeerLines(clock, burst=1, per_second=1)
     for number in range(3 * MOST_ADDRESSES):
         for _ in range(3):
@@ -445,5 +445,5 @@ def test_few_addresses_are_remembered(clock: Clock) -> None:
 
 
 def test_to_be_forgotten_takes_as_long_as_a_new_burst() -> None:
-    """Else who waits a little would have one the sooner."""
+    """Otherwise a peer would get a new burst by waiting to be forgotten."""
     assert PeerLines(lambda: 0.0)._quiet_seconds >= lines.ADDRESS_BURST / lines.ADDRESS_PER_SECOND

@@ -1,4 +1,4 @@
-"""Spans sent by OTLP: to a collector that takes them, to one that does not, and the gateway's messages meanwhile."""
+"""Spans sent by OTLP, to a collector that accepts them and to one that does not; messages are not affected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRACED = {"traceparent": f"00-{TRACE}-{PARENT_SPAN}-01", "tracestate": "a=1"}
 
 
 class Collector:
-    """Takes OTLP over HTTP, and keeps the spans."""
+    """Accepts OTLP over HTTP, and keeps the spans."""
 
     def __init__(self, status: int = 200) -> None:
         self.spans: list[Any] = []
@@ -67,7 +67,7 @@ class Collector:
                 self.spans += scope.spans
 
     def wait_for(self, *names: str) -> dict[str, Any]:
-        """The spans, by name, once there is one of each of these."""
+        """Wait until there is a span of each of these names; return the spans by name."""
         with self._came:
             assert self._came.wait_for(
                 lambda: set(names) <= {span.name for span in self.spans}, WAIT_SECONDS
@@ -92,7 +92,7 @@ def collector() -> Iterator[Collector]:
 
 
 def test_a_message_is_followed_from_publisher_to_outcome(tmp_path: Path, collector: Collector) -> None:
-    """In the publisher's trace: received, enqueued, delivered, settled; then replayed, with links to and fro."""
+    """The publisher's trace has all four steps; a replay has a trace of its own, with links both ways."""
     (tmp_path / "headers").write_text("# the key\nX-Key: secret\n")
     telemetry = Telemetry(
         endpoint=collector.url, sample_ratio=0.0, headers_file=tmp_path / "headers", service_name="mine"
@@ -128,7 +128,7 @@ def test_a_message_is_followed_from_publisher_to_outcome(tmp_path: Path, collect
 
 
 def test_a_collector_that_takes_nothing_is_not_waited_for(tmp_path: Path) -> None:
-    """Messages go their way; spans are counted as failed."""
+    """Messages are delivered as usual; the spans are counted as failed."""
     collector = Collector(status=400)
     try:
         telemetry = Telemetry(endpoint=collector.url, sample_ratio=1.0)
@@ -148,7 +148,7 @@ SPAN = Span("s", SpanKind.INTERNAL, 1, 2, TraceContext(1, 3, True), 10, 20, {"a"
 
 
 def test_spans_are_made_as_opentelemetry_has_them() -> None:
-    """Name, ids, times, attributes, status; what is queued is sent at the end."""
+    """Name, ids, times, attributes and status; queued spans are sent at the end."""
     memory = InMemorySpanExporter()
     export = OtlpExport("", "mine", {}, exporter=memory)
     export.add(SPAN)
@@ -165,7 +165,7 @@ def test_spans_are_made_as_opentelemetry_has_them() -> None:
 
 
 def test_a_full_queue_drops_and_counts() -> None:
-    """While the collector hangs, no more is held than was said."""
+    """While the collector hangs, no more spans are held than the limit."""
     hangs, goes_on = threading.Event(), threading.Event()
 
     class Hanging(SpanExporter):
@@ -186,7 +186,7 @@ def test_a_full_queue_drops_and_counts() -> None:
 
 
 def test_headers_are_read_from_a_file(tmp_path: Path) -> None:
-    """A line each; one that is none is named by its number, and not shown."""
+    """One header a line; a malformed line is named by its number, without its text."""
     assert read_headers(None) == {}
     file = tmp_path / "headers"
     file.write_text("Authorization: Bearer a:b\n\n# no\nX-Tenant:  one \n")
@@ -198,6 +198,6 @@ def test_headers_are_read_from_a_file(tmp_path: Path) -> None:
 
 
 def test_without_a_collector_nothing_of_it_is_loaded() -> None:
-    """A gateway as it comes imports nothing of OpenTelemetry."""
+    """A gateway with default settings imports nothing of OpenTelemetry."""
     code = "import sys, gateway.app; sys.exit(any(n.startswith('opentelemetry') for n in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""TLS contexts: what they refuse to load, and what a handshake then says about the client."""
+"""TLS contexts: which files they refuse, and what a handshake says about the client."""
 
 import ssl
 from dataclasses import replace
@@ -47,7 +47,7 @@ def client_context(authority: trustme.CA, *, identity: trustme.LeafCert | None =
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
-    """The server's end of a finished handshake, without a socket; raises what the server raises."""
+    """The server's side of a finished handshake, without a socket; raises what the server raises."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client_end = client.wrap_bio(to_client, to_server, server_hostname="localhost")
     server_end = server.wrap_bio(to_server, to_client, server_side=True)
@@ -73,8 +73,8 @@ def test_a_client_is_who_its_verified_certificate_says(
     tls: Tls, authority: trustme.CA, is_asked_for: bool, shown: str | None, name: str | None
 ) -> None:
     """
-    By its common name, over TLS 1.3. Where certificates are optional, a client without one gets in and has no name;
-    without `client_ca` nothing is verified, so nothing is believed.
+    By its common name, over TLS 1.3. If certificates are optional, a client without one has no name; without
+    `client_ca` no certificate is verified, and none gives a name.
     """
     identity = authority.issue_cert("ann.example.com", common_name=shown) if shown else None
     server = server_context(with_client_ca(tls) if is_asked_for else tls)
@@ -83,20 +83,20 @@ def test_a_client_is_who_its_verified_certificate_says(
 
 
 def test_a_required_certificate_must_be_shown(tls: Tls, authority: trustme.CA) -> None:
-    """`require_client_certificate` ends the handshake of a client that has none."""
+    """`require_client_certificate` ends the handshake of a client without one."""
     with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
         handshake(server_context(with_client_ca(tls, required=True)), client_context(authority))
 
 
 def test_a_certificate_of_a_stranger_is_refused(tls: Tls, authority: trustme.CA) -> None:
-    """A certificate that `client_ca` did not sign ends the handshake even where certificates are optional."""
+    """A certificate that `client_ca` did not sign ends the handshake, even if certificates are optional."""
     mallory = trustme.CA().issue_cert("ann.example.com", common_name="ann")
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(server_context(with_client_ca(tls)), client_context(authority, identity=mallory))
 
 
 class Presented:
-    """A peer's certificate as the `ssl` module describes it."""
+    """A peer's certificate, as the `ssl` module describes it."""
 
     def __init__(self, *names: tuple[str, str]) -> None:
         self._certificate = {"subject": tuple((name,) for name in names)}
@@ -111,7 +111,7 @@ class Presented:
     ids=["no subject", "no common name", "two common names"],
 )
 def test_an_unclear_subject_gives_no_name(names: tuple[tuple[str, str], ...]) -> None:
-    """Only a subject with exactly one common name says who the client is."""
+    """Only a subject with exactly one common name gives the client's name."""
     assert peer_common_name(Presented(*names)) is None
 
 
@@ -125,7 +125,7 @@ def test_an_unclear_subject_gives_no_name(names: tuple[tuple[str, str], ...]) ->
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tls: Tls, name: str, sentence: str, content: str | None) -> None:
-    """The sentence says which of the files is not there, or cannot be read as PEM."""
+    """The sentence says which file is missing, or cannot be read as PEM."""
     file = tls.certificate.with_name("junk.pem")
     if content is not None:
         file.write_text(content)
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_used_is_named(tls: Tls, name: str, sentence: str,
 
 
 def test_a_key_of_another_certificate_is_named(tls: Tls, authority: trustme.CA) -> None:
-    """A key that does not belong to the certificate is refused at start, not at the first client."""
+    """A key that does not match the certificate is refused at the start, not at the first client."""
     other = tls.key.with_name("other.key")
     authority.issue_cert("localhost").private_key_pem.write_to_path(other)
     with pytest.raises(TlsError, match=r"other\.key is not the private key of .*server\.pem"):
@@ -144,7 +144,7 @@ def test_a_key_of_another_certificate_is_named(tls: Tls, authority: trustme.CA) 
 
 
 def test_an_encrypted_key_is_refused_without_asking_the_terminal(tls: Tls) -> None:
-    """A pass phrase is never prompted for; the sentence says what to do instead."""
+    """No pass phrase is asked for; the sentence says what to do instead."""
     key = load_pem_private_key(tls.key.read_bytes(), password=None)
     encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
     tls.key.write_bytes(encrypted)
@@ -153,13 +153,13 @@ def test_an_encrypted_key_is_refused_without_asking_the_terminal(tls: Tls) -> No
 
 
 def test_requiring_certificates_needs_an_authority(tls: Tls) -> None:
-    """A context that asked for certificates and could check none would turn everyone away."""
+    """A context that requires certificates, and can verify none, would refuse every client."""
     with pytest.raises(TlsError, match="require_client_certificate needs client_ca"):
         server_context(replace(tls, require_client_certificate=True))
 
 
 def test_a_renewed_certificate_is_shown_to_new_clients(tls: Tls, authority: trustme.CA) -> None:
-    """After `renew` a handshake is made with what the files hold now; files that cannot be used change nothing."""
+    """After `renew`, handshakes use what the files have now; unusable files change nothing."""
     context = server_context(tls)
     other = trustme.CA()
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""The directory of users: by what each is known, what each may do, and that a reload replaces them all."""
+"""The directory of users: how each is authenticated, what each may do, and that a reload replaces all of them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ OTHER = hash_password("other", salt=SALT, iterations=8_192)
 
 
 def users_of(**users: User) -> Users:
-    """A directory with these users."""
+    """A directory of these users."""
     return Users(Settings(users=users))
 
 
 def has_password(users: Users, name: str, password: str) -> bool:
-    """Whether this is the user's password, asked as the administration does."""
+    """Whether this is the user's password, checked as administration does."""
     return asyncio.run(users.has_password(name, password))
 
 
 def test_without_users_everyone_may_do_everything_but_is_nobody() -> None:
-    """An open gateway lets anyone in, and still has no user that a password, a token or a certificate could name."""
+    """An open gateway lets everyone in, but no password, token or certificate names a user."""
     users = users_of()
     assert not users.are_configured
     assert users.may_enter("anyone", "default")
@@ -47,7 +47,7 @@ def test_without_users_everyone_may_do_everything_but_is_nobody() -> None:
 
 
 def test_a_user_is_known_by_each_of_what_is_configured(tmp_path: Path) -> None:
-    """Password, token, key and certificate are found for the user that has them, from the file or beside it."""
+    """Password, token, key and certificate each lead to the user who has them, from the settings or from a file."""
     for name, text in (("hash", HASH), ("token", token_hash("t0")), ("key", "k" * 16)):
         (tmp_path / name).write_text(f"{text}\n")
     users = users_of(
@@ -68,8 +68,8 @@ def test_a_user_is_known_by_each_of_what_is_configured(tmp_path: Path) -> None:
 
 def test_nobody_costs_as_many_rounds_as_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A decoy is hashed as often as the dearest password there is, and as a fresh one where there is none: nobody finds
-    out who is a user by the time it takes.
+    For an unknown user a decoy is hashed, with the highest number of iterations of any password, or the default one:
+    the time of a check does not reveal who is a user.
     """
     assert users_of(ann=User(password=HASH), bob=User(password=OTHER)).decoy_iterations == 8_192
     assert users_of(ann=User(certificate_names=("ann",))).decoy_iterations == ITERATIONS
@@ -87,7 +87,7 @@ def test_nobody_costs_as_many_rounds_as_somebody(monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_is_configured_enters_the_vpns_named_and_no_others() -> None:
-    """A refusal is the error that a client is told."""
+    """The refusal is the error that a client gets."""
     users = users_of(ann=User(password=HASH, vpns=("default", "eu")))
     users.check_entry("ann", "eu")
     for name, vpn in (("ann", "us"), ("nobody", "default")):
@@ -98,7 +98,7 @@ def test_who_is_configured_enters_the_vpns_named_and_no_others() -> None:
 
 
 def test_a_reload_replaces_everybody() -> None:
-    """What was right before is not remembered as right after, and the decoys' key stays."""
+    """Passwords that were right before are not remembered; the key of the decoys stays."""
     users = users_of(ann=User(password=HASH, token=token_hash("t1")), bob=User(password=HASH))
     key = users.decoy_key
     assert has_password(users, "ann", "secret")
@@ -111,7 +111,7 @@ def test_a_reload_replaces_everybody() -> None:
 
 
 def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
-    """The users stay as they were, all of them."""
+    """All users stay as they were."""
     users = users_of(ann=User(password=HASH))
     with pytest.raises(ValueError, match="cannot be read"):
         users.reload(Settings(users={"bob": User(password_file=tmp_path / "none")}))
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_passwords_that_were_right_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A right password is hashed once; however many there are, no more than the bound are kept in mind."""
+    """A right password is hashed once; the number of remembered ones is limited."""
     users = users_of(ann=User(password=HASH))
     for number in range(REMEMBERED):
         users.verified.add("bob", str(number))
@@ -130,7 +130,7 @@ def test_passwords_that_were_right_are_remembered_up_to_a_bound(monkeypatch: pyt
     assert has_password(users, "ann", "secret")
 
 
-# --- Passwords that are checked -------------------------------------------------------------------------------------
+# --- Checks of passwords in threads ---------------------------------------------------------------------------------
 
 SECONDS = 30
 
@@ -147,7 +147,7 @@ def run(test: Callable[[PasswordChecks], Awaitable[None]]) -> None:
 
 
 def test_what_the_check_says_comes_back() -> None:
-    """Right is right, wrong is wrong, and a check that fails says how."""
+    """True, False, or the exception that the check raised."""
 
     async def test(checks: PasswordChecks) -> None:
         assert await checks.check("a", lambda: True) is True
@@ -160,7 +160,7 @@ def test_what_the_check_says_comes_back() -> None:
 
 
 def test_an_address_has_one_check_at_a_time_and_others_go_on() -> None:
-    """While one address's first check does not end, none of its others begins, and another address's is done."""
+    """While the first check of an address runs, its others wait, and another address's check is done."""
 
     async def test(checks: PasswordChecks) -> None:
         go, begun = threading.Event(), []
@@ -180,7 +180,7 @@ def test_an_address_has_one_check_at_a_time_and_others_go_on() -> None:
 
 
 def test_addresses_take_turns() -> None:
-    """Of two addresses that both have checks waiting, each gets every second one."""
+    """Of two addresses with waiting checks, each has every second one."""
 
     async def test(checks: PasswordChecks) -> None:
         go, order = threading.Event(), []
@@ -191,7 +191,7 @@ def test_addresses_take_turns() -> None:
         def noted(name: str) -> Callable[[], bool]:
             return lambda: order.append(name) is None
 
-        # All threads are taken by addresses of their own.
+        # Other addresses occupy all threads but one.
         taken = [asyncio.ensure_future(checks.check(f"taken {n}", held)) for n in range(THREADS - 1)]
         first = asyncio.ensure_future(checks.check("a", held))
         await asyncio.sleep(0)
@@ -205,7 +205,7 @@ def test_addresses_take_turns() -> None:
 
 
 def test_more_than_may_wait_are_refused() -> None:
-    """Past the bound of its address a check is refused at once; the password of who has left is not hashed."""
+    """Beyond the limit of its address a check is refused immediately; a cancelled check is not run."""
 
     async def test(checks: PasswordChecks) -> None:
         go = threading.Event()

@@ -1,4 +1,4 @@
-"""What the tests of the administration share: a gateway, an AMQP client, and the API over real HTTP."""
+"""What the tests of administration share: a gateway, an AMQP client, and the API over real HTTP."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LOG = "/replayLogs/default"
 
 
 def connect(http: httpx.Client) -> socket.socket:
-    """A connection to the same address of which nothing is said yet."""
+    """A new connection to the address of this HTTP client; nothing is sent on it yet."""
     return socket.create_connection((http.base_url.host, http.base_url.port or 0), 20)
 
 
 class Api:
-    """The administration of a gateway's VPN `default`."""
+    """The administration API of a gateway, for its Message VPN `default`."""
 
     def __init__(self, gateway: RunningGateway) -> None:
         self.gateway = gateway
@@ -46,16 +46,16 @@ class Api:
         self.http = httpx.Client(base_url=url, **PLAIN_HTTP)
 
     def restart(self) -> None:
-        """Start the gateway again; its administration has another address then."""
+        """Restart the gateway, and follow its administration to the new address."""
         self.gateway.restart()
         self.http.base_url = self.gateway.call(lambda running: running.admin[0])
 
     def rewind(self, *words: str, **more: Any) -> Result:
-        """The command line, which asks this administration."""
+        """Run the command line against this administration."""
         return CliRunner().invoke(main, [*words, "--admin", str(self.http.base_url)], **more)
 
     def ask(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> httpx.Response:
-        """A request to `/SEMP/v2/{tree}/msgVpns/default{path}`."""
+        """Send a request to `/SEMP/v2/{tree}/msgVpns/default{path}`; return the response."""
         return self.http.request(
             method,
             f"/SEMP/v2/{tree}/msgVpns/default{path}",
@@ -64,55 +64,55 @@ class Api:
         )
 
     def done(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> Any:
-        """The same, which has to succeed: its data."""
+        """Send a request that has to succeed; return the answer's data."""
         answer = self.ask(method, tree, path, body, **query)
         assert answer.status_code == 200, answer.text
         assert answer.json()["meta"]["responseCode"] == 200
         return answer.json()["data"]
 
     def refused(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> dict[str, Any]:
-        """The same, which has to be refused: its error."""
+        """Send a request that has to be refused; return the answer's error."""
         answer = self.ask(method, tree, path, body, **query)
         assert answer.status_code == 400, answer.text
         error: dict[str, Any] = answer.json()["meta"]["error"]
         return error
 
     def seen(self, path: str = "", **query: Any) -> Any:
-        """What the monitor shows."""
+        """Return what the monitor tree shows."""
         return self.done("GET", "monitor", path, **query)
 
     def make(self, path: str, body: Any) -> Any:
-        """Something new in the configuration, as it is shown."""
+        """Create an object of the configuration; return it as it is shown."""
         return self.done("POST", "config", path, body)
 
     def make_queue(self, name: str, *topics: str, **said: Any) -> None:
-        """A queue, and its topic subscriptions."""
+        """Create a queue with topic subscriptions."""
         self.make("/queues", {"queueName": name, **said})
         for topic in topics:
             self.make(f"/queues/{name}/subscriptions", {"subscriptionTopic": topic})
 
     def act(self, path: str, body: Any) -> Any:
-        """What came of an action."""
+        """Run an action; return its result."""
         return self.done("PUT", "action", path, body)
 
     def change(self, path: str, body: Any) -> Any:
-        """Something in the configuration, as it is shown then."""
+        """Change an object of the configuration; return it as it is shown afterwards."""
         return self.done("PATCH", "config", path, body)
 
     def delete(self, path: str) -> None:
-        """Something of the configuration."""
+        """Delete an object of the configuration."""
         self.done("DELETE", "config", path)
 
     def why(self, method: str, tree: str, path: str, body: Any = None, **query: Any) -> str:
-        """The sentence with which a request is refused."""
+        """Send a request that has to be refused; return the sentence of the refusal."""
         return str(self.refused(method, tree, path, body, **query)["description"])
 
     def queue(self, name: str) -> Any:
-        """A queue as the monitor shows it."""
+        """Return a queue as the monitor shows it."""
         return self.seen(f"/queues/{name}")
 
     def pages(self, tree: str, path: str, **query: Any) -> list[list[dict[str, Any]]]:
-        """A list, page by page; each but the last one is full."""
+        """Return a list, page by page; every page but the last one is full."""
         found: list[list[dict[str, Any]]] = []
         while True:
             answer = self.ask("GET", tree, path, **query).json()
@@ -125,12 +125,12 @@ class Api:
             query["cursor"] = paging["cursorQuery"]
 
     def all_of(self, tree: str, path: str, name: str, **query: Any) -> list[Any]:
-        """An attribute of everything in a list, asked for page by page."""
+        """Return one attribute of every object of a list, read page by page."""
         return [one[name] for page in self.pages(tree, path, **query) for one in page]
 
 
 def stop_and_check(api: Api, client: Client) -> None:
-    """The gateway is well, and once it has stopped, its file is, too."""
+    """Check that the gateway is healthy, stop it, and check that its file is sound."""
     assert api.http.get("/readyz").status_code == 200
     assert api.done("GET", "monitor", "")["storeProblem"] is None
     client.cut()
@@ -140,7 +140,7 @@ def stop_and_check(api: Api, client: Client) -> None:
 
 
 class _NoVpns(dict[str, Any]):
-    """No Message VPNs, and none that wait."""
+    """No Message VPNs, and none that waits to start."""
 
     waiting: Mapping[str, Any] = {}
 
@@ -171,7 +171,7 @@ def start(tmp_path: Path, _ending: ExitStack) -> Start:
 
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
-    """A gateway as it is without configuration."""
+    """A gateway with the default configuration."""
     return start()
 
 
@@ -180,7 +180,7 @@ Administer = Callable[[RunningGateway], Api]
 
 @pytest.fixture
 def administer(_ending: ExitStack) -> Administer:
-    """The administration of a gateway, until the test ends."""
+    """Opens the administration API of a gateway; it is closed when the test ends."""
 
     def administer(gateway: RunningGateway) -> Api:
         api = Api(gateway)
@@ -195,7 +195,7 @@ Serve = Callable[..., Api]
 
 @pytest.fixture
 def serve(start: Start, administer: Administer) -> Serve:
-    """The administration of a gateway with settings of the test's own."""
+    """Starts a gateway with settings of the test's own, and returns its administration."""
     return lambda *vpn, **more: administer(start(*vpn, **more))
 
 
@@ -219,7 +219,7 @@ def logged() -> Iterator[list[Line]]:
 
 
 def tls_of(authority: trustme.CA, folder: Path) -> Tls:
-    """Files for 127.0.0.1 that this authority vouches for; certificates of its clients are taken, and not asked for."""
+    """A certificate for 127.0.0.1 from this authority; certificates of clients are accepted, but not required."""
     issued = authority.issue_cert("127.0.0.1", "localhost")
     issued.cert_chain_pems[0].write_to_path(folder / "server.pem")
     issued.private_key_pem.write_to_path(folder / "server.key")

@@ -1,4 +1,4 @@
-"""What is watched, as an administrator sees it: alarms, consumers that are stuck, and how large the log must be."""
+"""What is watched, as an administrator sees it: alarms, stuck consumers, and how large the log must be."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 
 
 def shown(api: Api) -> list[tuple[str, str, int]]:
-    """The alarms that hold: what about, of which endpoint, at what threshold."""
+    """The alarms that are raised: name, endpoint, threshold."""
     return [(one["alarm"], one["endpointName"], one["thresholdPercent"]) for one in api.seen("/alarms")]
 
 
@@ -37,7 +37,7 @@ Lines = list[tuple[str, str, str, int]]
 
 
 def look(gateway: RunningGateway) -> Lines:
-    """Have everything looked at now; the log lines of that: level, event, what about, at what threshold."""
+    """Have everything checked now; return the log lines of that: level, event, alarm, threshold."""
 
     def check(running: Gateway) -> CapturingLogger:
         watch = running.vpns["default"].alarms
@@ -54,7 +54,7 @@ def look(gateway: RunningGateway) -> Lines:
 def test_a_filling_queue_is_told_of_once_at_each_threshold(
     api: Api, gateway: RunningGateway, client: Client
 ) -> None:
-    """Raised at 80 and at 90 percent, cleared once it is consumed, with one log line each."""
+    """Raised at 80 and at 90 percent, cleared once the queue is consumed, with one log line each."""
     api.make("/queues", {"queueName": "q", "maxMsgCount": 10})
     sender = client.sender("q")
     sender.send_all([data(i) for i in range(7)])
@@ -70,9 +70,9 @@ def test_a_filling_queue_is_told_of_once_at_each_threshold(
 
 
 def test_the_log_s_use_is_told_of(serve: Serve) -> None:
-    """The replay log raises an alarm at its threshold, in a line with all that a search needs, and clears it."""
+    """The log raises one alarm at its threshold, and clears it; the line has all fields that a search needs."""
     api = serve(Vpn(replay_log=ReplayLog(quota_mb=1)), alarms=AlarmThresholds(log_percent=(50,)))
-    api.gateway.call(lambda g: g.vpns["default"].alarms.close())  # so that this test alone looks
+    api.gateway.call(lambda g: g.vpns["default"].alarms.close())  # so that only this test checks
     with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all([data("x" * 60_000) for _ in range(10)])
     raised = look(api.gateway)
@@ -86,11 +86,11 @@ def test_the_log_s_use_is_told_of(serve: Serve) -> None:
 def test_a_store_that_cannot_be_written_is_an_alarm(
     api: Api, gateway: RunningGateway, client: Client
 ) -> None:
-    """It is raised by the first write that fails, once, and cleared by the first that does not."""
+    """The first write that fails raises it, once; the first that succeeds clears it."""
 
     def fail(running: Gateway) -> None:
         vpn = running.vpns["default"]
-        vpn.alarms.close()  # so that nothing is written but what this test writes
+        vpn.alarms.close()  # so that this test alone writes
         for _ in range(2):
             vpn.committer._not_committed([], WriteFailed("disk is full"))
 
@@ -106,7 +106,7 @@ def test_a_store_that_cannot_be_written_is_an_alarm(
 
 
 def test_deleting_a_queue_ends_its_alarms(api: Api, gateway: RunningGateway, client: Client) -> None:
-    """What is gone is over its quota no longer; neither is what has none any more."""
+    """The alarm ends when its queue is deleted, and when the queue no longer has a quota."""
     for name in ("gone", "free"):
         api.make("/queues", {"queueName": name, "maxMsgCount": 1})
         client.sender(name).send_all([data(1)])
@@ -128,7 +128,7 @@ def _lag_is_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_lag_is_looked_at_often")
 def test_a_stuck_consumer_is_seen(api: Api, gateway: RunningGateway, client: Client) -> None:
-    """Which of several messages is held longest, by whom, since when; how many left, and how old the oldest is."""
+    """The message that is unsettled longest, its consumer and since when; the lag in messages and in time."""
     api.make("/queues", {"queueName": "q"})
     (queue,) = api.seen("/queues")
     assert (queue["oldestUnackedMsgId"], queue["lagMs"]) == (None, 0)
@@ -167,8 +167,8 @@ def test_a_stuck_consumer_is_seen(api: Api, gateway: RunningGateway, client: Cli
 @pytest.mark.usefixtures("_lag_is_looked_at_often")
 def test_a_lag_beyond_its_bound_is_an_alarm(serve: Serve) -> None:
     """
-    In messages and in time; it is cleared once the lag has fallen some percent below the bound. A dead message queue
-    raises none.
+    In messages and in time. It is cleared once the lag is some percent below the bound. A dead message queue raises no
+    such alarm.
     """
     queues = {"q": Queue(dead_message_queue="dead"), "dead": Queue()}
     bounds = AlarmThresholds(lag_messages=10, lag_seconds=1, hysteresis_percent=20)
@@ -192,7 +192,7 @@ def test_a_lag_beyond_its_bound_is_an_alarm(serve: Serve) -> None:
 def test_of_more_endpoints_than_one_look_asks_for_each_has_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though the oldest messages of all of them change before every look."""
+    """The oldest messages of all endpoints change before each check, which reads only some of them."""
     monkeypatch.setattr(lag, "LOOK_SECONDS", 3_600)
     monkeypatch.setattr(lag, "READS", 1)
     clock, names = Clock(), ("a", "b", "c")
@@ -210,7 +210,9 @@ def test_of_more_endpoints_than_one_look_asks_for_each_has_its_turn(
             if hour:
                 for consumer in consumers:
                     consumer.take_and_accept(1)
-                client.wait(lambda: [gateway.depth(name) for name in names] == [1, 1, 1], "the older are gone")
+                client.wait(
+                    lambda: [gateway.depth(name) for name in names] == [1, 1, 1], "the older are gone"
+                )
             gateway.run_coroutine(lambda running: running.vpns["default"].lag.look())
         ages = gateway.ask(lambda vpn: [vpn.lag.lag_ms(vpn.endpoints.by_name[name]) for name in names])
     assert ages == [0, 2 * HOUR_MS, HOUR_MS]
@@ -224,7 +226,7 @@ PLAN = f"{LOG}/plan"
 
 
 def published(gateway: RunningGateway, clock: Clock, hours: int) -> None:
-    """Ten messages of 10,000 bytes at the end of each of so many hours."""
+    """Publish ten messages of 10,000 bytes at the end of each of so many hours."""
     with Client(gateway.url) as client:
         sender = client.sender("topic://a")
         for _ in range(hours):
@@ -233,7 +235,7 @@ def published(gateway: RunningGateway, clock: Clock, hours: int) -> None:
 
 
 def logged_bytes(api: Api) -> int:
-    """What the log takes."""
+    """The size of the log."""
     size: int = api.seen(LOG)["msgSpoolUsage"]
     return size
 
@@ -241,7 +243,7 @@ def logged_bytes(api: Api) -> int:
 def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(
     tmp_path: Path, administer: Administer
 ) -> None:
-    """The rate is what was logged by the time it took; a gateway that was restarted has it from the log itself."""
+    """The rate is the bytes logged, divided by the time. After a restart it is computed from the log itself."""
     clock = Clock()
     vpn = Vpn(replay_log=ReplayLog(quota_mb=100))
     with RunningGateway(settings_for(tmp_path / "data", vpn), clock=clock) as gateway:
@@ -263,13 +265,13 @@ def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(
         assert found["storeBytes"] >= size * 0.9
         api.restart()
         again = api.seen(PLAN)
-        # The oldest message came when the first hour was over: what it is told by is the nine hours since.
+        # The oldest message came at the end of the first hour, so the rate is that of the nine hours since.
         assert again["ratePeriodMs"] == pytest.approx(9 * HOUR_MS, rel=0.01)
         assert again["bytesPerSecond"] == pytest.approx(size / (9 * 3_600), rel=0.02)
 
 
 def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path, administer: Administer) -> None:
-    """The disk that is full within its hours, and a quota that holds fewer than asked for; over once there is room."""
+    """A disk that will be full too soon, and a quota that keeps too few hours; cleared once there is room."""
     clock = Clock()
     thresholds = AlarmThresholds(disk_hours_left=24, log_hours_kept=1_000)
     vpn = Vpn(replay_log=ReplayLog(quota_mb=50))
@@ -299,7 +301,7 @@ def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path, administer: Administer
 
 
 def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> None:
-    """Of a disk somewhere else nothing is said but that; its numbers for Prometheus are none."""
+    """Free space of a disk on another machine is shown as unknown, and Prometheus gets no number."""
 
     def elsewhere(running: Gateway) -> None:
         running.vpns["default"].reader.disk = lambda: DiskUse(12, 0, None)  # type: ignore[method-assign]
@@ -317,12 +319,12 @@ def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> 
     assert math.isnan(samples["rewind_store_disk_full_seconds"])
     assert samples["rewind_store_bytes"] == 12
     ran = api.rewind("log", "plan")
-    assert "What the disk has left is not known" not in ran.stdout  # there is no rate yet
+    assert "What the disk has left is not known" not in ran.stdout  # as there is no rate yet
     assert "Nothing was logged as long as is known" in ran.stdout
 
 
 def test_many_who_ask_at_once_have_one_look(gateway: RunningGateway) -> None:
-    """The disk is looked at once for all who wait; each is answered."""
+    """The disk is checked once for all requests that wait, and each of them is answered."""
     looks: list[int] = []
 
     async def ask(running: Gateway) -> None:
@@ -336,7 +338,7 @@ def test_many_who_ask_at_once_have_one_look(gateway: RunningGateway) -> None:
 
 
 def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:
-    """What was published, what it takes to keep 30 days with the command to type, and the disk."""
+    """It prints what was published, what keeping 30 days takes, with the command to type, and the disk."""
     sender = client.sender("topic://a")
     sender.send_all([data("x" * 1_000) for _ in range(100)])
     wait_until(
@@ -359,7 +361,7 @@ def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:
 
 
 def test_the_monitor_says_what_each_rule_keeps(serve: Serve) -> None:
-    """Messages and bytes of its topics, and from where on they are whole; the log's own is another thing."""
+    """The messages and bytes of its topics, and the id from which they are complete; the log's are separate."""
     rules = (Retention(topics=("orders/>",), max_age_hours=9), Retention(topics=("debug/>",), quota_mb=1))
     api = serve(Vpn(replay_log=ReplayLog(retention=rules)))
     with Client(api.gateway.url) as client:
@@ -390,7 +392,7 @@ def test_the_monitor_says_what_each_rule_keeps(serve: Serve) -> None:
 
 
 def test_a_rule_s_quota_has_alarms_like_the_log_s(serve: Serve) -> None:
-    """At each threshold one, named by its topics; over once the rule is another."""
+    """One at each threshold, named by the rule's topics; cleared once the rule is changed."""
     log = ReplayLog(retention=(Retention(topics=("debug/>", "!debug/b"), quota_mb=1),))
     api = serve(Vpn(replay_log=log))
     gateway = api.gateway

@@ -1,4 +1,4 @@
-"""A log that keeps what is not archived: what may be trimmed, who is told, and what an archiver tells the gateway."""
+"""A log that keeps what is not archived: what may be trimmed, who is told, and what an archiver reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gateway(start: Start) -> RunningGateway:
 
 
 def archived(api: Api, message_id: int) -> dict[str, int]:
-    """What an archiver says once its manifest has everything up to a message."""
+    """Report, as an archiver does once its manifest has every message up to this id."""
     generation = api.seen(LOG)["generation"]
     body = {"msgId": message_id, "generation": generation}
     found: dict[str, int] = api.act(f"{LOG}/archivedUpTo", body)
@@ -28,7 +28,7 @@ def archived(api: Api, message_id: int) -> dict[str, int]:
 
 
 def test_an_administrator_cannot_trim_what_is_not_archived(api: Api, client: Client) -> None:
-    """The refusal says how far it may go and what to do; that far it goes."""
+    """The refusal names the last id that may be trimmed, and what to do; trimming up to that id succeeds."""
     client.sender("topic://a").send_all(data(i) for i in range(10))
     refused = api.refused("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#5"})
     assert refused["description"] == (
@@ -43,7 +43,7 @@ def test_an_administrator_cannot_trim_what_is_not_archived(api: Api, client: Cli
 
 
 def test_a_full_log_rejects_until_it_is_archived(api: Api, client: Client) -> None:
-    """Past its quota the log trims nothing of its own accord: publishers are told why, and go on once it may."""
+    """Messages that are not archived are not trimmed: publishers are rejected with the reason until there is room."""
     sender = client.sender("topic://a")
     sender.send_all(data(KILOBYTE) for _ in range(700))
     told = sender.rejection(sender.send(data(KILOBYTE * 100)))
@@ -58,7 +58,7 @@ def test_a_full_log_rejects_until_it_is_archived(api: Api, client: Client) -> No
 
 
 def test_what_is_archived_is_known_after_a_restart(api: Api, client: Client) -> None:
-    """It is durable when the archiver is answered, and saying less later takes nothing back."""
+    """It is durable before the archiver is answered, and a later report of a smaller id does not lower it."""
     client.sender("topic://a").send_all(data(i) for i in range(10))
     client.cut()
     assert archived(api, 7) == {"archivedMsgId": 7}
@@ -69,7 +69,7 @@ def test_what_is_archived_is_known_after_a_restart(api: Api, client: Client) -> 
 
 
 def test_an_archive_of_another_log_is_refused(api: Api, client: Client) -> None:
-    """Another generation, or ids the log never gave out: whoever says so has not archived this log."""
+    """A report with another generation, or with ids that the log has not assigned yet, is about another log."""
     client.sender("topic://a").send_all(data(i) for i in range(3))
     path = f"{LOG}/archivedUpTo"
     wrong = api.refused("PUT", "action", path, {"msgId": 2, "generation": 1})

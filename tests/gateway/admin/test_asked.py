@@ -1,4 +1,4 @@
-"""Whatever is asked of the administration: an answer in its shape, a gateway that lives, a file that is sound."""
+"""Whatever is sent to administration: it answers in its own format, the gateway goes on, and its file stays sound."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def error(answer: Any) -> tuple[int, str, str]:
 
 
 def answer(sock: socket.socket) -> bytes:
-    """An answer whose body is an object, as it came."""
+    """Read an answer whose body is a JSON object, as bytes."""
     found = b""
     while not found.endswith(b"}"):
         piece = sock.recv(4_096)
@@ -64,7 +64,7 @@ EXPECTED = "A JSON object is expected as body, with Content-Type: application/js
 
 
 def test_a_body_that_cannot_be_taken_is_told_what_is_expected(api: Api) -> None:
-    """What Python's JSON fails on is the body's mistake; what is no object, is told how to send one; all end once."""
+    """JSON that Python cannot parse is a PARSE_ERROR; a body that is no JSON object is told what is expected."""
     for body, headers, kind, says in (
         (b'{"queueName":"\xff"}', JSON, "PARSE_ERROR", "no JSON"),
         (b"[" * 100_000, JSON, "PARSE_ERROR", "no JSON"),
@@ -82,7 +82,7 @@ def test_a_body_that_cannot_be_taken_is_told_what_is_expected(api: Api) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_huge_body_is_refused_before_it_is_there(api: Api, chunked: bool) -> None:
-    """Who announces too much, or sends it piece by piece, has the answer without sending the rest."""
+    """413 as soon as the announced or received size is too large, without waiting for the rest."""
     head = f"POST {QUEUES} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with connect(api.http) as sock:
         if chunked:
@@ -95,7 +95,7 @@ def test_a_huge_body_is_refused_before_it_is_there(api: Api, chunked: bool) -> N
 
 
 def test_another_method_is_told_which_there_are(api: Api) -> None:
-    """All of a resource's methods are named, in the sentence and in `Allow`; of health HEAD is one."""
+    """405 with all methods of the resource, in the sentence and in `Allow`. Health answers HEAD, too."""
     for path in ("/healthz", "/readyz"):
         head = api.http.head(path)
         assert (head.status_code, head.content) == (200, b"")
@@ -110,7 +110,7 @@ def test_another_method_is_told_which_there_are(api: Api) -> None:
 
 
 def test_any_name_can_be_made_shown_and_deleted(api: Api) -> None:
-    """Whatever has to be percent-encoded in a path is the name that it was made with."""
+    """Names are percent-encoded in paths; any name can be created, shown and deleted."""
     for name in ("a/b", "#q", "é日本", "a b", "a%b", '"q"', "ü" * 100, "%2F", "+"):
         assert api.make("/queues", {"queueName": name})["queueName"] == name
         path = f"/queues/{quote(name, safe='')}"
@@ -120,7 +120,7 @@ def test_any_name_can_be_made_shown_and_deleted(api: Api) -> None:
 
 
 def test_one_of_many_who_make_the_same_queue_at_once_makes_it(api: Api) -> None:
-    """The others are told that it is there."""
+    """One request succeeds; the others are told that the queue exists."""
     with ThreadPoolExecutor(8) as pool:
         answers = list(
             pool.map(lambda _: api.ask("POST", "config", "/queues", {"queueName": "q"}), range(16))
@@ -130,7 +130,7 @@ def test_one_of_many_who_make_the_same_queue_at_once_makes_it(api: Api) -> None:
 
 
 def test_a_list_goes_on_behind_what_was_deleted(api: Api) -> None:
-    """A cursor at a queue that is gone leads to the next one that is there."""
+    """The next page begins after the cursor's queue, even if that has been deleted."""
     for number in range(6):
         api.make("/queues", {"queueName": f"q{number}"})
     first = api.ask("GET", "config", "/queues", count=2, select="queueName").json()
@@ -144,7 +144,7 @@ def test_a_list_goes_on_behind_what_was_deleted(api: Api) -> None:
 def test_a_client_that_asks_nothing_is_not_waited_for(
     api: Api, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    """A connection whose first request does not come is closed; one that asked in time is not."""
+    """A connection without a complete first request is closed; a connection that has sent one in time stays open."""
     monkeypatch.setattr(http_server, "HEAD_S", 0.4)
     with connect(api.http) as asking, connect(api.http) as silent:
         asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -159,7 +159,7 @@ def test_a_client_that_asks_nothing_is_not_waited_for(
 
 
 class Thing(BaseModel):
-    """What is sent."""
+    """A request body."""
 
     size: int
 
@@ -190,7 +190,7 @@ def router() -> LazyRouter:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, threading.Thread]]:
-    """Routes of FastAPI that were made, each with the thread."""
+    """The routes that FastAPI has made so far, each with the thread that made it."""
     found: list[tuple[str, threading.Thread]] = []
     init = APIRoute.__init__
 
@@ -205,13 +205,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, threading.Thread]]:
 def test_a_route_is_made_once_when_it_is_first_asked_for(
     router: LazyRouter, made: list[tuple[str, threading.Thread]]
 ) -> None:
-    """Neither when it is declared nor for another one's sake; and on a thread, as the loop has others to serve."""
+    """Not when it is declared, nor when another one is called; on a thread, so that the loop is not blocked."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.router.routes.extend(router.routes)
     assert made == []
 
     async def ask() -> list[Any]:
-        """Twice for one route, and then for the other, in a loop on this thread."""
+        """Call one route twice and then the other, in a loop on this thread."""
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://here", trust_env=False) as http:
             answers = [(await http.post("/things/a", json={"size": size})).json() for size in (1, 2)]
@@ -224,7 +224,7 @@ def test_a_route_is_made_once_when_it_is_first_asked_for(
 
 
 def test_a_route_has_what_the_document_says_of_it(router: LazyRouter) -> None:
-    """Of its answers an operation's own go before those of all; its summary is said, or is its docstring."""
+    """An operation's own responses override the common ones; its summary is the one given, or its docstring."""
     send, see = (route.documented() for route in router.routes)
     assert send.responses == made_answers() | {503: {"description": "not now"}}
     assert see.responses[404]["description"] == "of all"
@@ -238,7 +238,7 @@ def test_a_route_has_what_the_document_says_of_it(router: LazyRouter) -> None:
 
 
 class World:
-    """A clock that sleeps move, and traffic beside them."""
+    """A clock that advances when the pace sleeps, and live traffic by that clock."""
 
     def __init__(self, live: Callable[[float], bool]) -> None:
         self.now = 0.0
@@ -254,7 +254,7 @@ class World:
         self.now += seconds
 
     async def page(self, seconds: float) -> float:
-        """A page that takes so long; how long it was waited for after it."""
+        """Take this long for a page; return the pause after it."""
         async with self.pace.page():
             self.pass_by(seconds)
             ended = self.now
@@ -262,7 +262,7 @@ class World:
 
 
 def test_beside_live_traffic_a_page_is_followed_by_a_pause_and_nowhere_else() -> None:
-    """A multiple of what it took; of one that was interrupted, no more than of the longest."""
+    """The pause is a multiple of the time that the page took, or of the longest turn if that is shorter."""
     world = World(lambda now: False)
     assert [asyncio.run(world.page(0.01)) for _ in range(5)] == [0.0] * 5
     world = World(lambda now: True)
@@ -271,7 +271,7 @@ def test_beside_live_traffic_a_page_is_followed_by_a_pause_and_nowhere_else() ->
 
 
 def test_the_pauses_of_all_lists_follow_each_other() -> None:
-    """Many who list at once get no more of the loop than one."""
+    """Lists that run at the same time share the pauses: together they get no more of the loop than one."""
     world = World(lambda now: True)
 
     async def both() -> list[float]:
@@ -290,7 +290,7 @@ def test_the_pauses_of_all_lists_follow_each_other() -> None:
 
 
 def test_a_pause_ends_with_live_traffic() -> None:
-    """Within a window."""
+    """Once there is no live traffic for a window."""
     world = World(lambda now: now < 0.1)
     assert asyncio.run(world.page(LONGEST_TURN_S)) <= 0.1 - LONGEST_TURN_S + 2 * WINDOW_S + 1e-9
     assert asyncio.run(world.page(LONGEST_TURN_S)) == 0.0
@@ -302,7 +302,7 @@ def test_a_pause_ends_with_live_traffic() -> None:
 def test_a_queue_is_made_and_replayed_while_publishing_runs(
     api: Api, client: Client, gateway: RunningGateway
 ) -> None:
-    """Made, subscribed, purged and replayed in mid-traffic, the queue gets every message once, and in order."""
+    """Created, purged and replayed under load, the queue has every message of its topic once, and in order."""
     with Publishing(gateway.url, "topic://a/1", limit=8_000) as publishing:
         publishing.wait_for(500)
         api.make_queue("q", "a/>")
@@ -319,7 +319,7 @@ def test_a_queue_is_made_and_replayed_while_publishing_runs(
 
 
 def test_a_long_page_is_written_in_turns_of_the_loop() -> None:
-    """Others have theirs in between; the page is JSON all the same, with names of any script."""
+    """Other tasks run in between. The result is one JSON page, also with names that are not ASCII."""
 
     async def written() -> tuple[ListAnswer, int]:
         turns = 0
@@ -349,12 +349,12 @@ def test_a_long_page_is_written_in_turns_of_the_loop() -> None:
 
 @schemathesis.serializer("application/x-ndjson")
 def lines(_context: Any, value: Any) -> bytes:
-    """What it makes of a text is sent as it is."""
+    """Send what schemathesis generates for a text body unchanged."""
     return str(value).encode("utf-8", "replace")
 
 
 EXAMPLES = times(6, 180)
-"""Requests of each operation: hundreds together, nightly ten thousand."""
+"""Requests for each operation: hundreds in all; nightly, ten thousand for each."""
 
 TEXTS = (
     "#3",
@@ -368,7 +368,7 @@ TEXTS = (
     "q",
     "\0",
 )
-"""Names, topics and places that may be right, which nobody makes out of thin air."""
+"""Names, topics and positions that may be valid, which a generator would hardly find."""
 
 CHECKS: Any = [
     not_a_server_error,
@@ -378,11 +378,11 @@ CHECKS: Any = [
 ]
 
 
-@pytest.mark.timeout(300)  # hundreds of requests, of which some search the log
+@pytest.mark.timeout(300)  # hundreds of requests, some of which search the log
 def test_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> None:
     """
-    None is answered with 5xx, or with what the document does not say; the gateway is healthy after them and its store
-    sound.
+    No request is answered with 5xx, or with an answer that the document does not describe. Afterwards the gateway is
+    healthy and its store sound.
     """
     client.sender("q").send_all([data(i) for i in range(20)])
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
@@ -395,7 +395,7 @@ def test_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> N
         for found in schema.get_all_operations():
             operation = found.ok()
             if operation.path.endswith("/live"):
-                continue  # its answer has no end
+                continue  # its answer does not end
 
             @settings(
                 max_examples=EXAMPLES,
@@ -406,13 +406,13 @@ def test_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> N
             )
             @given(case=operation.as_strategy())
             def ask(case: Any) -> None:
-                # Names out of thin air would name nothing: half of the requests are about what there is.
+                # Random names match nothing, so half of the requests name objects that exist.
                 if sum(seen.values()) % 2:
                     for parameter in case.path_parameters or ():
                         case.path_parameters[parameter] = named[parameter]
                     if "/topicEndpoints/" in case.path:
                         case.path_parameters["name"] = "te"
-                # Nor would texts be such as a queue or the log has.
+                # Random texts are no valid positions or addresses, so a third of the bodies get some.
                 if sum(seen.values()) % 3 == 0 and isinstance(case.body, dict):
                     for at, (key, value) in enumerate(case.body.items(), sum(seen.values())):
                         case.body[key] = TEXTS[at % len(TEXTS)] if isinstance(value, str) else value
@@ -422,14 +422,14 @@ def test_requests_of_schemathesis_find_no_mistake(api: Api, client: Client) -> N
 
             ask()
     assert sum(seen.values()) >= 350, seen
-    # 404 is what becomes of a name such as `.`, which no client sends as it is.
+    # 404: a name such as `.`, which HTTP clients normalize out of the path.
     assert set(seen) <= {200, 400, 404}, seen
     assert seen[200] > 100, seen
     stop_and_check(api, client)
 
 
 def documented(document: dict[str, Any], path: str, method: str = "get") -> dict[str, Any]:
-    """The properties of `data` in the answer of an operation."""
+    """The documented properties of `data` in an operation's answer."""
 
     def resolved(schema: dict[str, Any]) -> dict[str, Any]:
         reference = schema.get("$ref")
@@ -449,7 +449,7 @@ def documented(document: dict[str, Any], path: str, method: str = "get") -> dict
 def test_every_attribute_that_is_shown_is_documented_with_its_type_and_no_other(
     api: Api, client: Client
 ) -> None:
-    """What each resource shows is exactly what the document says, and no attribute is just anything."""
+    """Each resource shows exactly the attributes that the document lists, and each of them has a type."""
     client.sender("q").send_all([data(0), data(1)])
     client.receiver("q")
     api.make("/queues/q/subscriptions", {"subscriptionTopic": "q/>"})

@@ -1,4 +1,4 @@
-"""Each change, and each request that is turned away, leaves a line: who, from where, what, and what came of it."""
+"""Each change, and each refused request, is logged: who, from where, what, and with which outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def api(serve: Serve) -> Api:
 
 
 def the_line(lines: list[Line]) -> Line:
-    """The one line that was written since."""
+    """The one line that was written since the last call."""
     wait_until(lambda: lines, "a line is written")
     (line,) = lines
     lines.clear()
@@ -34,7 +34,7 @@ def the_line(lines: list[Line]) -> Line:
 
 
 def test_a_change_leaves_a_line(api: Api, logged: list[Line]) -> None:
-    """With the user, where he is, the request with what came with it, and that it was done; looking leaves none."""
+    """The line has user, address, operation, body and status. A read is not logged."""
     api.http.auth = ("root", "secret")
     assert api.http.get("/healthz").status_code == api.ask("GET", "monitor", "/queues").status_code == 200
     for method, path, body in (
@@ -57,7 +57,7 @@ def test_a_change_leaves_a_line(api: Api, logged: list[Line]) -> None:
 
 
 def test_who_is_turned_away_leaves_a_line(api: Api, logged: list[Line]) -> None:
-    """A sign-in that failed, and what is not permitted, with the sentence that was told."""
+    """A failed sign-in and a request without the right are logged, with the sentence of the refusal."""
     for auth, user, status in (
         (None, "", 401),
         (("clerk", "wrong"), "clerk", 401),
@@ -74,7 +74,7 @@ def test_who_is_turned_away_leaves_a_line(api: Api, logged: list[Line]) -> None:
 
 
 def test_a_change_that_fails_and_a_foreign_page_leave_a_line(api: Api, logged: list[Line]) -> None:
-    """With why it was not made, and no more of what was sent than fits; with which page it was."""
+    """With the reason, and with path and body cut to a bounded length; a foreign page with its origin."""
     api.http.auth = ("root", "secret")
     api.refused("DELETE", "config", f"/queues/{'q' * 5_000}", {"x": "y" * 5_000})
     line = the_line(logged)
@@ -87,7 +87,7 @@ def test_a_change_that_fails_and_a_foreign_page_leave_a_line(api: Api, logged: l
 
 
 def test_who_is_not_known_cannot_fill_the_log(api: Api, logged: list[Line]) -> None:
-    """So many lines at once, and the others are counted; a change of who is known has its line all the same."""
+    """After a burst, lines about strangers are only counted; a change by a known user is always logged."""
     api.http.auth = ("nobody", "x")
     tried = 3 * BURST
     for _ in range(tried):

@@ -1,4 +1,4 @@
-"""By which names the administration may be called, and from which pages."""
+"""Under which host names administration answers, and to which pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def api(serve: Serve) -> Api:
 
 
 def test_it_answers_to_its_names_and_to_addresses(api: Api) -> None:
-    """Any other name was made to lead here by somebody else, whose page would read the answers."""
+    """Another host name may be DNS rebinding: an attacker's name that leads here, whose page could read the answers."""
     for host, is_known in (
         ("evil.example", False),
         ("evil.example:8672", False),
@@ -36,7 +36,7 @@ def test_it_answers_to_its_names_and_to_addresses(api: Api) -> None:
 
 
 def test_a_foreign_page_is_refused(api: Api) -> None:
-    """Whatever it asks for; another port of the same machine is another page."""
+    """Whatever it requests. Another port of the same machine is a foreign origin."""
     for origin in ("http://evil.example", "null", "http://localhost:3000", "http://127.0.0.1", "file://", ""):
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
             path = {"POST": "/v1/publish?address=q", "DELETE": "/session"}.get(method, QUEUES)
@@ -46,7 +46,7 @@ def test_a_foreign_page_is_refused(api: Api) -> None:
 
 
 def test_its_own_page_may_ask(api: Api) -> None:
-    """The console's scripts come from where they ask, by whichever of its names, in front of it TLS or none."""
+    """The console's own origin, under each name of the gateway, with TLS in front of it or not."""
     for host in ("localhost:8672", "gateway.example.com"):
         for scheme in ("http", "https"):
             headers = {"Host": host, "Origin": f"{scheme}://{host}"}

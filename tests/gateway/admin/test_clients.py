@@ -1,4 +1,4 @@
-"""Message VPNs and their clients, made, seen, changed and deleted while the gateway runs."""
+"""Message VPNs and their clients: created, seen, changed and deleted while the gateway runs."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from tests.support.waiting import wait_until
 
 
 def made(api: Api, name: str, **more: Any) -> httpx.Response:
-    """The answer to making a Message VPN."""
+    """Create a Message VPN; return the response."""
     return api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": name, **more})
 
 
 def of(api: Api, method: str, vpn: str, body: Any = None) -> httpx.Response:
-    """The answer to a request about a Message VPN."""
+    """Send a request about a Message VPN; return the response."""
     return api.http.request(method, f"/SEMP/v2/config/msgVpns/{vpn}", json=body)
 
 
 def why(answer: httpx.Response) -> str:
-    """Why it was refused."""
+    """The sentence of a refusal."""
     assert answer.status_code == 400, answer.text
     found: str = answer.json()["meta"]["error"]["description"]
     return found
 
 
 def test_a_vpn_is_made_used_and_there_after_a_restart(api: Api, gateway: RunningGateway) -> None:
-    """Clients enter a new Message VPN at once; after a restart it is there with its queue and what lies on it."""
+    """Clients enter a new Message VPN immediately; after a restart it has its queue and the message on it."""
     assert "exists already" in why(made(api, "default"))
     for name in ("", "a/b", "..", "x" * 65, "-a"):
         assert "1 to 64 characters" in why(made(api, name)), name
@@ -67,7 +67,7 @@ def test_a_vpn_is_made_used_and_there_after_a_restart(api: Api, gateway: Running
 def test_a_disabled_vpn_closes_its_clients_and_lets_none_in(
     api: Api, gateway: RunningGateway, client: Client
 ) -> None:
-    """Its clients are told why, others are refused, and so it stays over a restart until it is enabled."""
+    """Its clients are told why they are closed, others are refused, also after a restart, until it is enabled again."""
     client.receiver("q")
     assert of(api, "PATCH", "default", {"enabled": False}).status_code == 200
     error = client.closed_by_peer()
@@ -82,7 +82,7 @@ def test_a_disabled_vpn_closes_its_clients_and_lets_none_in(
 
 
 def test_a_vpn_is_deleted_once_it_is_empty(api: Api, gateway: RunningGateway, tmp_path: Path) -> None:
-    """Each thing that stands in the way is named; then it is gone, with its file, and its name is free."""
+    """Each obstacle is named in turn. Then the Message VPN and its file are gone, and its name can be used again."""
     file = tmp_path / "data" / "trading.db"
     assert "clients that name none" in why(of(api, "DELETE", "default"))
     made(api, "trading")
@@ -105,7 +105,7 @@ def test_a_vpn_is_deleted_once_it_is_empty(api: Api, gateway: RunningGateway, tm
 
 
 def test_changes_of_the_log_outlive_a_restart(api: Api, gateway: RunningGateway) -> None:
-    """Ingress, quota and the topic filter are after a restart what an administrator made of them."""
+    """Ingress, quota and the topic filter keep the values that an administrator gave them."""
     topics = f"{LOG}/topicFilterSubscriptions"
     api.make(topics, {"topicFilterSubscription": "a/>"})
     api.make(topics, {"topicFilterSubscription": "!a/no"})
@@ -120,7 +120,7 @@ def test_changes_of_the_log_outlive_a_restart(api: Api, gateway: RunningGateway)
 
 
 def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administer) -> None:
-    """A setting that the file names is not changed by an administrator, who is told where it stands; all else is."""
+    """A setting that the file names cannot be changed by an administrator, who is told where it is; any other can."""
     file, said = ConfigurationFile(tmp_path), "[vpn.default.replay_log]\nquota_mb = 9\n"
     file.write(said)
     with RunningGateway(read(file.path)) as gateway:
@@ -129,7 +129,7 @@ def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administe
         assert "vpn.default.replay_log.quota_mb is said in" in error["description"]
         assert "rewind reload" in error["description"]
         assert api.change(LOG, {"maxSpoolUsage": 9, "ingressEnabled": False})
-    # Now the file names what the administrator changed.
+    # Now the file names the setting that the administrator changed, and wins.
     file.write(said + "write = true\n")
     assert read(file.path).settings.vpns["default"].replay_log.write
     kept = json.loads((tmp_path / "data" / FILE).read_text())
@@ -139,7 +139,7 @@ def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administe
 def test_a_change_that_cannot_be_stored_has_no_effect(
     api: Api, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the disk refuses, the administrator is told so and nothing is different."""
+    """If the disk is full, the administrator is told so, and nothing has changed."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -153,7 +153,7 @@ def test_a_change_that_cannot_be_stored_has_no_effect(
 
 
 def test_what_is_kept_can_be_read_by_check_config(tmp_path: Path) -> None:
-    """A broken file of administrative changes is named before a gateway starts, and a sound one is in effect."""
+    """A broken file of administrative changes is reported before the gateway starts; a sound one takes effect."""
     kept = tmp_path / FILE
     kept.write_text('{"vpn": {"trading": {"replay_log.quota_mb": 5}}}')
     config = tmp_path / "c.toml"
@@ -169,12 +169,12 @@ def test_what_is_kept_can_be_read_by_check_config(tmp_path: Path) -> None:
 
 
 def request_of(messages: asyncio.Queue[dict[str, Any]]) -> Request:
-    """A request of a client that says `messages`."""
+    """A request whose client sends these ASGI messages."""
     return Request({"type": "http", "headers": []}, messages.get)
 
 
 def test_work_is_cancelled_when_the_client_leaves() -> None:
-    """A search that would never end is cancelled with the client's connection; who stays has answer or error."""
+    """An endless search is cancelled when its client disconnects; a client that stays gets the answer or the error."""
 
     async def leave() -> None:
         messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -212,8 +212,8 @@ def test_a_search_of_the_log_ends_with_its_connection(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, reset: bool
 ) -> None:
     """
-    A client that closes its socket, or breaks it off, while the log is searched for a message that is not there, ends
-    the search; the gateway answers others as before.
+    A client closes or resets its connection while the log is searched without end: the search ends, and the gateway
+    goes on answering others.
     """
     client.sender("q").send_all([data(0)])
     begun, ended = threading.Event(), threading.Event()
@@ -247,7 +247,7 @@ def test_a_search_of_the_log_ends_with_its_connection(
 def test_a_preview_ends_with_its_connection(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was asked for in a body ends as well when nobody waits for it any more."""
+    """The same for a request with a body."""
     client.sender("q").send_all([data(0)])
     begun, ended = threading.Event(), threading.Event()
 
@@ -272,13 +272,13 @@ def test_a_preview_ends_with_its_connection(
 
 
 def links(api: Api, client: str) -> dict[str, dict[str, Any]]:
-    """By name."""
+    """The links of a client, by name."""
     found = api.seen(f"/clients/{client}/links", count=100)
     return {one["linkName"]: one for one in found}
 
 
 def test_links_say_what_they_are_for_and_what_came_over_them(api: Api, client: Client) -> None:
-    """A publisher, a consumer that has not settled all, a reader of the log; by the client's id and by its name."""
+    """Role, kind, address, messages and credit of publisher, consumer and reader; by the client's id or name."""
     sender = client.sender("topic://a", name="out")
     sender.send_all([data(i) for i in range(3)])
     client.sender("q").send_all([data(i) for i in range(5)])
@@ -304,7 +304,7 @@ def test_links_say_what_they_are_for_and_what_came_over_them(api: Api, client: C
 
 
 def test_a_request_over_http_stands_for_a_link(api: Api, client: Client) -> None:
-    """What reads the log as events has one, and is told of by its name."""
+    """A reader of `/v1/log` is listed as a client with one link."""
     client.sender("topic://a").send_all([data(0)])
     with api.http.stream(
         "GET", "/v1/log", params={"subscribe": "a", "from": "beginning"}, headers={"Accept": TYPE}

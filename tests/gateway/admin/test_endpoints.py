@@ -1,4 +1,4 @@
-"""Queues, topic endpoints and subscriptions over HTTP, and what an AMQP client sees of it."""
+"""Queues, topic endpoints and subscriptions over HTTP, as an AMQP client sees them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.running import ConfigurationFile, RunningGateway, settings_fo
 def test_a_queue_with_subscriptions_attracts_what_they_say(
     api: Api, client: Client, gateway: RunningGateway
 ) -> None:
-    """A queue made over HTTP, with a subscription and an exception, is there for clients, over a restart too."""
+    """A queue with a subscription and an exception, also after a restart."""
     api.make("/queues", {"queueName": "o/r", "accessType": "exclusive", "maxMsgCount": 5})
     for topic in ("a/>", "!a/secret"):
         api.make("/queues/o%2Fr/subscriptions", {"subscriptionTopic": topic})
@@ -42,7 +42,7 @@ def test_a_queue_with_subscriptions_attracts_what_they_say(
 
 
 def test_a_limit_changed_live_holds_for_the_next_message(api: Api, client: Client) -> None:
-    """A quota said with PATCH rejects what goes over it, and nothing else of the queue has changed."""
+    """A quota set with PATCH applies to the next message, and changes nothing else of the queue."""
     api.make("/queues", {"queueName": "q", "maxBindCount": 3})
     client.sender("q").send_all([data(1)])
     changed = api.change("/queues/q", {"maxMsgCount": 1})
@@ -62,7 +62,7 @@ HOUR_MS = 3_600_000
 
 
 def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Client) -> None:
-    """Page by page, the next one first; one that is cancelled is not delivered, and the log has it still."""
+    """Delayed messages are listed by delivery time. One that is cancelled is not delivered, and stays in the log."""
     later = [_delayed(str(hours), hours * HOUR_MS) for hours in (3, 1, 2)]
     client.sender("q").send_all([data("now"), *later])
     state = api.queue("q")
@@ -87,14 +87,14 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
     assert api.refused("PUT", "action", "/queues/q/releaseDelayedMsg", body)["status"] == "NOT_FOUND"
     log = client.receiver("log://>", filters={"rewind:replay-start": "beginning"}, credit=5)
     assert texts(log.take(4)) == ["now", "3", "1", "2"]
-    # A purge drops what waits, and counts it.
+    # A purge deletes delayed messages, too, and counts them.
     assert api.act("/queues/q/deleteMsgs", {})["deletedMsgCount"] == 3
     assert api.queue("q")["delayedMsgCount"] == 0
     assert api.seen(path) == []
 
 
 def test_the_newest_values_are_listed_and_deleted(api: Api, client: Client) -> None:
-    """Page by page in the order of the log, or one key; of a long key the beginning. A plain queue has none."""
+    """In the order of the log, page by page, or by key; a long key is cut. A plain queue has no values."""
     api.make_queue("v", "p/>", kind="last-value", valueKey="k", maxMsgCount=100)
     long = "x" * 60_000
     sent = [("a", "1"), (long, "2"), ("b", "3"), ("a", "4")]
@@ -123,7 +123,7 @@ def test_the_newest_values_are_listed_and_deleted(api: Api, client: Client) -> N
 
 
 def test_what_is_purged_is_in_the_log_and_can_be_copied_into_its_place(api: Api, client: Client) -> None:
-    """A purged queue takes new messages; an old one is copied back before them, once; and all can be replayed."""
+    """A copy of an old message is delivered before newer ones, and can be made once; a replay has all of them."""
     sender = client.sender("q")
     sender.send_all([data(i) for i in range(5)])
     first = str(api.seen(f"{LOG}/msgs/1")["replicationGroupMsgId"])
@@ -138,7 +138,7 @@ def test_what_is_purged_is_in_the_log_and_can_be_copied_into_its_place(api: Api,
 
 
 def test_the_topic_of_a_topic_endpoint_is_changed_while_nobody_consumes(api: Api, client: Client) -> None:
-    """What came by the old topic stays, what comes by the new one is attracted; a consumer's topic is not changed."""
+    """Messages by the old topic stay; the new one attracts from now on. With a consumer, a change is refused."""
     te = "/topicEndpoints/te"
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     client.sender("topic://a/1").send_all([data("old")])
@@ -156,7 +156,7 @@ def test_the_topic_of_a_topic_endpoint_is_changed_while_nobody_consumes(api: Api
 
 
 def test_lists_are_paged_chosen_and_cut(api: Api) -> None:
-    """Pages by cursor hold every queue once; `where` and `select` do what they say; the total is told."""
+    """All pages together have every queue once; `where` and `select` work; the total count is there."""
     for i in range(23):
         api.make("/queues", {"queueName": f"q{i:02}", "maxBindCount": i})
     pages = api.pages("config", "/queues", count=10, select="queueName")
@@ -167,7 +167,7 @@ def test_lists_are_paged_chosen_and_cut(api: Api) -> None:
 
 
 def test_what_the_configuration_declares_is_changed_there(serve: Serve) -> None:
-    """A declared queue is neither changed nor deleted over HTTP: the next start would undo it."""
+    """A queue that the configuration declares is not changed or deleted over HTTP: the next start would undo it."""
     api = serve(Vpn(queues={"d": Queue()}))
     for method, path, body in (
         ("PATCH", "/queues/d", {"maxBindCount": 1}),
@@ -209,11 +209,11 @@ CODES = {
     "NOT_ALLOWED": 89,
     "MISSING_PARAMETER": 228,
 }
-"""As Solace numbers them."""
+"""The error codes of Solace."""
 
 
 def test_what_is_wrong_is_named(api: Api) -> None:
-    """A wrong name, type, range or state is status 400 with a sentence that names the attribute and what is right."""
+    """A wrong name, type, range or state is status 400, with the attribute and what is allowed."""
     api.make_queue("q", "a>/b>")
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     for method, path, body, status, says in WRONG:
@@ -222,13 +222,13 @@ def test_what_is_wrong_is_named(api: Api) -> None:
         assert says in error["description"], (method, path, body)
 
 
-# --- Dead message queues that bring dead messages back are refused wherever they are said ---------------------------
+# --- Dead message queues that would bring dead messages back are refused everywhere ---------------------------------
 
 CIRCLE = "'a' to 'b' to 'a'"
 
 
 def test_over_http(api: Api) -> None:
-    """By making the queue, by changing one, and by a subscription to what is sent to a dead message queue."""
+    """When a queue is created or changed, and by a subscription to what is sent to a dead message queue."""
     api.make_queue("a", deadMsgQueue="b")
     for method, path, body in (
         ("PATCH", "/queues/b", {"deadMsgQueue": "a"}),
@@ -250,7 +250,7 @@ def test_over_http(api: Api) -> None:
 
 
 def test_in_the_configuration() -> None:
-    """Once for each circle, and with where it is said."""
+    """Each circle is reported once, with the setting that closes it."""
     text = "".join(
         f"[vpn.default.queue.{one}]\ndead_message_queue = '{other}'\n" for one, other in ("ab", "bc", "ca")
     )
@@ -265,7 +265,7 @@ def test_in_the_configuration() -> None:
 
 
 def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path, administer: Administer) -> None:
-    """At the start the gateway says so and does not start; where it runs, the queue stays as it is."""
+    """The gateway refuses to start and says why; a reload refuses the change, and the queue stays as it is."""
     file = ConfigurationFile(tmp_path)
     said = "[vpn.default.queue.a]\ndead_message_queue = 'b'\n"
     with RunningGateway(read(file.path)) as gateway:
@@ -281,8 +281,8 @@ def test_by_a_configuration_beside_what_an_administrator_made(tmp_path: Path, ad
 
 def test_windows_of_ids_have_a_bound(tmp_path: Path, administer: Administer) -> None:
     """
-    Over HTTP and by the command line, by a reload and at a start, beside what an administrator made; and an age bounds
-    a window that is there. What becomes smaller makes room for another.
+    The sum of all dedup windows is limited: over HTTP, by the command line, in a reload and at a start. An age needs a
+    window. A window that is made smaller makes room for another.
     """
     file = ConfigurationFile(tmp_path)
     said = "[vpn.default.queue.{}]\ndedup_window = {}\n".format
@@ -312,7 +312,7 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path, administer: Administer) -> 
 
 
 def test_as_rabbitmq_declares_queues(tmp_path: Path) -> None:
-    """The declaration is answered with what is wrong."""
+    """A declaration with a wrong argument is refused with the reason."""
     settings = settings_for(
         tmp_path,
         Vpn(queues={"a": Queue(dead_message_queue="b")}),  # type: ignore[call-arg]
@@ -327,11 +327,11 @@ def test_as_rabbitmq_declares_queues(tmp_path: Path) -> None:
         assert gateway.endpoints() == {"a"}
 
 
-# --- What lies on endpoints, as an administrator looks at it --------------------------------------------------------
+# --- The messages on endpoints, as an administrator sees them -------------------------------------------------------
 
 
 def on_endpoint(api: Api, name: str = "queues/q", count: int = 10) -> list[dict[str, Any]]:
-    """All of it, page by page."""
+    """All messages on an endpoint, read page by page."""
     return [one for page in api.pages("monitor", f"/{name}/msgs", count=count) for one in page]
 
 
@@ -341,7 +341,7 @@ def ids(api: Api, *more: Any) -> list[int]:
 
 @pytest.mark.parametrize("writes", [True, False])
 def test_it_is_all_that_lies_there(serve: Serve, *, writes: bool) -> None:
-    """Not what was settled in between, but what a consumer has; nothing is gone after it. With and without a log."""
+    """The list has ready and unsettled messages, not settled ones, and takes nothing away. With and without a log."""
     api = serve(Vpn(replay_log=ReplayLog(write=writes)))
     with Client(api.gateway.url) as client:
         client.sender("q").send_all(data(i) for i in range(10))
@@ -366,7 +366,7 @@ def test_it_is_all_that_lies_there(serve: Serve, *, writes: bool) -> None:
 
 
 def test_it_is_by_age_whatever_the_priorities(api: Api, client: Client) -> None:
-    """Each once, the oldest first; also those of which a higher one was settled."""
+    """Each message once, the oldest first, also after messages of higher priority were settled."""
     api.make("/queues", {"queueName": "q", "respectMsgPriorityEnabled": True})
     client.sender("q").send_all(section(HEADER, [True, UByte(i % 10)]) + data(i) for i in range(30))
     receiver = client.receiver("q", credit=6)
@@ -378,7 +378,7 @@ def test_it_is_by_age_whatever_the_priorities(api: Api, client: Client) -> None:
 
 
 def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Client) -> None:
-    """Between what came by routes."""
+    """In the order of ids, between the messages that came by routes."""
     client.sender("topic://a").send_all(data(i) for i in range(5))
     client.sender("q").send_all([data("q")])
     third = api.seen(f"{LOG}/msgs/3")["replicationGroupMsgId"]
@@ -392,7 +392,7 @@ def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Cli
 
 
 def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
-    """Of what lies there still: by routes, by priority, or put there by a copy; None where nothing does."""
+    """The oldest that is still there: with and without priorities, and after a copy; None when the queue is empty."""
     client.sender("topic://a").send_all([data("old")])
     api.make("/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
     times = {}
@@ -414,7 +414,7 @@ def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
 
 
 def test_an_endpoint_with_nothing_has_an_empty_list(api: Api, client: Client) -> None:
-    """After a purge, too; a stream has none of its own. What is no endpoint has no list."""
+    """Also after a purge, and for a stream. Something that is no endpoint has no list."""
     client.sender("q").send_all([data(0)])
     api.act("/queues/q/deleteMsgs", {})
     assert on_endpoint(api) == []
@@ -426,7 +426,7 @@ def test_an_endpoint_with_nothing_has_an_empty_list(api: Api, client: Client) ->
 
 
 def test_one_message_says_all(serve: Serve) -> None:
-    """Whether the log has it or not; one that lies elsewhere is not told of."""
+    """Also without a log; a message of another queue is not found here."""
     api = serve(Vpn(replay_log=ReplayLog(write=False)))
     with Client(api.gateway.url) as client:
         client.sender("q").send_all([data("mine")])

@@ -1,4 +1,4 @@
-"""Erasing messages: what AMQP clients are given afterwards, what queues count, and that no file has the bytes."""
+"""Erasing messages: what AMQP clients receive afterwards, what queues count, and that no file has the bytes."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ SECRET = "a-secret-of-one-person-"
 
 
 def erase(api: Api, **body: Any) -> dict[str, Any]:
-    """Erase, and what came of it."""
+    """Erase messages; return the answer's data."""
     found: dict[str, Any] = api.act(ERASE, body)
     return found
 
 
 def decoded(received: Received) -> Message:
-    """A delivery as a client has it."""
+    """A delivery, as a client decodes it."""
     message = Message()
     message.decode(received.raw)
     return message
 
 
 def is_marker(received: Received, reason: str = "") -> bool:
-    """Whether it is what stands in the place of an erased message."""
+    """Whether a delivery is the marker that replaces an erased message."""
     message = decoded(received)
     annotations = {str(key): value for key, value in (message.annotations or {}).items()}
     return message.body is None and ERASED_TIME in annotations and annotations[ERASED_REASON] == reason
 
 
 def test_an_erased_message_is_a_marker_for_everybody(api: Api, client: Client) -> None:
-    """On the queue, in the log, by a replay and after a restart; id, time and topic stay, and the file is sound."""
+    """On the queue, in the log, in a replay and after a restart; id, time and topic stay, and the file is sound."""
     api.make_queue("q", "a")
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(5)])
     before = client.receiver("log://a?replay-start=beginning").drain()
@@ -72,8 +72,8 @@ def test_an_erased_message_is_a_marker_for_everybody(api: Api, client: Client) -
 @pytest.mark.parametrize("size", [10, 300, 20_000])
 def test_no_file_has_the_bytes(serve: Serve, tmp_path: Path, size: int) -> None:
     """
-    Once the answer is there: of a message in one page, of one in many, held or logged, indexed or not. Its id is in no
-    window any more: sent again it is another message.
+    When the answer comes, no file has the bytes of a message, small or large, held or logged, indexed or not. Its
+    message-id is in no dedup window any more: if it is sent again, it is a new message.
     """
     api = serve(Vpn(replay_log=ReplayLog(index=("who",))))
     api.make_queue("q", "a", dedupWindow=10)
@@ -97,13 +97,13 @@ def test_no_file_has_the_bytes(serve: Serve, tmp_path: Path, size: int) -> None:
 
 
 def files(folder: Path) -> list[bytes]:
-    """What is in all files of a folder."""
+    """The contents of all files in a folder."""
     return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("has_priorities", [False, True])
 def test_what_queues_count_stays_exact(serve: Serve, has_priorities: bool) -> None:
-    """Ready, handed out, and settled only then; by routes, replays and copies: down to nothing, also after a stop."""
+    """For ready and unsettled messages, by routes, replays and copies: once all are settled, zero is left."""
     api = serve(limits=Limits(endpoint_window=20, read_page_rows=10))
     for name in ("q", "r", "s"):
         api.make_queue(name, "a", respectMsgPriorityEnabled=has_priorities)
@@ -133,8 +133,8 @@ def test_what_queues_count_stays_exact(serve: Serve, has_priorities: bool) -> No
 
 def everybody(client: Client, count: int) -> Callable[[], list[list[int]]]:
     """
-    A reader of the log, a browser and a consumer, who have some of the messages; what looks at which of the others are
-    markers, for each: their next messages are in memory already, waiting for credit.
+    A log reader, a browser and a consumer have five messages each; their next ones are in memory and wait for credit.
+    Returns a function that reads the rest, and returns the ids of the markers for each of the three.
     """
     links = [client.receiver("log://a?replay-start=beginning"), client.receiver("q", set_up=browsing)]
     links.append(client.receiver("q"))
@@ -151,7 +151,7 @@ def everybody(client: Client, count: int) -> Callable[[], list[list[int]]]:
 
 
 def test_an_erased_message_that_a_reader_waits_for(api: Api, client: Client) -> None:
-    """Links whose next messages are in memory already, waiting for credit or their pace, are given the marker."""
+    """Links whose next messages are already in memory, waiting for credit or for their pace, deliver the marker."""
     api.make_queue("q", "a")
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(50)])
     markers = everybody(client, 50)
@@ -161,7 +161,7 @@ def test_an_erased_message_that_a_reader_waits_for(api: Api, client: Client) -> 
 
 @pytest.mark.postgresql
 def test_on_postgresql_everybody_is_given_markers(serve: Serve, postgresql: Server) -> None:
-    """Whoever waits, has some ahead, comes later or looks by an index; after a restart, too; and counts are exact."""
+    """Links that wait for credit or attach later, and a search by an index; after a restart, too. Counts stay exact."""
     database = postgresql.new_database()
     url = postgresql.url(database)
     log = ReplayLog(index=("who",))
@@ -197,12 +197,12 @@ def test_on_postgresql_everybody_is_given_markers(serve: Serve, postgresql: Serv
 
 
 def copied(api: Api, target: str, subscriptions: list[str]) -> None:
-    """A copy of the log so far, once it is over."""
+    """Copy the whole log so far, and wait until the copy has ended."""
     ended(api, copy(api, target=target, subscriptions=subscriptions))
 
 
 def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(serve: Serve) -> None:
-    """A copy, a copy of that, and its dead letter; not what another publisher has marked so, or of another topic."""
+    """A copy, a copy of the copy, and its dead letter; not a message with forged annotations, or of another topic."""
     api = serve(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
     with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(3)])
@@ -239,7 +239,7 @@ def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(serv
 
 
 def test_copies_of_a_replay_that_is_off_the_record_are_found(serve: Serve) -> None:
-    """The dead letter that was returned, too: where records are missing, all of the log is looked through."""
+    """Without the replay's record the whole log is searched, which finds the returned dead letter, too."""
     api = serve(
         Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}),
         limits=Limits(replay_records=1),
@@ -265,7 +265,7 @@ def test_copies_of_a_replay_that_is_off_the_record_are_found(serve: Serve) -> No
 
 
 def test_a_selector_is_previewed_first(api: Api, client: Client) -> None:
-    """Without a count that was expected nothing is erased, nor with another than there are."""
+    """Without `expectedMsgCount`, or with a wrong one, nothing is erased."""
     client.sender("topic://a").send_all(
         [Message(body=f"{SECRET}{i}", properties={"who": f"person {i % 3}"}).encode() for i in range(9)]
     )
@@ -284,7 +284,7 @@ def test_a_selector_is_previewed_first(api: Api, client: Client) -> None:
 
 
 def test_what_means_nothing_is_refused(api: Api) -> None:
-    """No messages, both ways at once, ids without their selector's company, one of another log."""
+    """No messages; ids together with a selector; an option of selectors without one; the id of another log."""
     for body in (
         {},
         {"msgId": [1], "selector": "a = 1", "preview": True},
@@ -299,7 +299,7 @@ def test_what_means_nothing_is_refused(api: Api) -> None:
 
 
 def test_the_verb_asks_before_it_erases(gateway: RunningGateway, client: Client) -> None:
-    """Who answers no has erased nothing; `--yes` asks nobody; `--preview` says what there is."""
+    """Answering no erases nothing; `--yes` asks no question; `--preview` prints what would be erased."""
     client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(3)])
     url = gateway.call(lambda running: running.admin[0])
 

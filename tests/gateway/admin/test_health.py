@@ -21,7 +21,7 @@ Loop = Callable[[], asyncio.AbstractEventLoop]
 
 
 def in_loop(*loops: Loop) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], Callable[[Loop], None]]:
-    """Runs a test in an event loop, one after the other if there are several; asyncio's own, if none is given."""
+    """Runs a test in each of these event loops; in asyncio's own, if none is given."""
 
     def decorate(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[Loop], None]:
         @pytest.mark.parametrize("loop", loops or (asyncio.new_event_loop,))
@@ -38,7 +38,7 @@ both_loops = in_loop(asyncio.new_event_loop, uvloop.new_event_loop)
 
 
 class Gateway(EmptyGateway):
-    """A gateway's health as a test sets it."""
+    """A gateway whose health a test sets."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -51,7 +51,7 @@ class Gateway(EmptyGateway):
 
 @asynccontextmanager
 async def running(server: AdminServer) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of `server` while it runs."""
+    """A client of `server`, which runs meanwhile."""
     url = await server.start()
     try:
         async with httpx.AsyncClient(base_url=url, **PLAIN_HTTP) as client:
@@ -62,7 +62,7 @@ async def running(server: AdminServer) -> AsyncIterator[httpx.AsyncClient]:
 
 @in_loop()
 async def test_readyz_follows_the_gateway_and_healthz_the_loop() -> None:
-    """`/readyz` is 503 with the reason while there is a problem; `/healthz` is 200 all the same."""
+    """`/readyz` is 503 with the reason while there is a problem; `/healthz` stays 200."""
     gateway = Gateway()
     async with running(AdminServer(gateway)) as client:
         for reason, status, told in (
@@ -95,7 +95,7 @@ async def test_a_handler_that_fails_costs_one_request() -> None:
 
 @in_loop()
 async def test_ipv6_urls_have_brackets() -> None:
-    """`::1` can be served, and its URL can be used as it is."""
+    """`::1` can be served, and its URL can be used unchanged."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -107,7 +107,7 @@ async def test_ipv6_urls_have_brackets() -> None:
 
 @in_loop()
 async def test_an_address_in_use_is_named() -> None:
-    """A port that is taken gives an OSError with the address in its sentence, and the process lives on."""
+    """A port that is taken raises an OSError that names the address, and the process goes on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
@@ -116,7 +116,7 @@ async def test_an_address_in_use_is_named() -> None:
 
 @in_loop()
 async def test_a_stopped_server_gives_its_port_back() -> None:
-    """After `stop` the port can be bound again, though a client kept its connection open."""
+    """After `stop` the port can be bound again, although a client keeps its connection open."""
     server = AdminServer(Gateway())
     async with running(server) as client:
         assert (await client.get("/healthz")).status_code == 200
@@ -126,7 +126,7 @@ async def test_a_stopped_server_gives_its_port_back() -> None:
 
 @both_loops
 async def test_stopping_waits_for_no_clock() -> None:
-    """Nothing under way, `stop` returns in less than half of the 0.1 s that uvicorn sleeps; the best of ten counts."""
+    """With no request in progress, `stop` takes less than half of uvicorn's sleep of 0.1 s; the best of ten."""
 
     async def stopping() -> float:
         server = AdminServer(Gateway())
@@ -141,7 +141,7 @@ async def test_stopping_waits_for_no_clock() -> None:
 
 @both_loops
 async def test_a_request_under_way_is_answered() -> None:
-    """A request that was being handled when `stop` came gets its answer before the connection closes."""
+    """A request in progress when `stop` is called is answered before its connection closes."""
     gateway = Gateway()
     server = AdminServer(gateway)
     stopping: list[asyncio.Task[None]] = []
@@ -158,7 +158,7 @@ async def test_a_server_that_never_started_can_be_stopped() -> None:
 
 
 def process_state() -> tuple[object, ...]:
-    """What a well-behaved library leaves alone."""
+    """Process state that a library should not change."""
     uvicorn_handlers: Any = [logging.getLogger(name).handlers for name in ("uvicorn", "uvicorn.error")]
     signals = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     return signals, uvicorn_handlers, logging.getLogger().handlers[:]
@@ -166,7 +166,7 @@ def process_state() -> tuple[object, ...]:
 
 @both_loops
 async def test_signals_and_logging_stay_the_gateway_s() -> None:
-    """Serving installs no signal handler and no log handler, on asyncio's loop and on uvloop."""
+    """Serving installs no signal handler and no log handler, with asyncio's loop and with uvloop."""
     before = process_state()
     async with running(AdminServer(Gateway())) as client:
         assert (await client.get("/healthz")).status_code == 200

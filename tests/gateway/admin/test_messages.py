@@ -1,4 +1,4 @@
-"""Messages of the log over HTTP: what a list says of each, and all that one says."""
+"""Messages of the log over HTTP: what a list shows of each, and what a single message shows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SAID = (
 
 
 def test_a_list_says_what_lists_want(api: Api, client: Client) -> None:
-    """Content-type and correlation-id, and whether the content is no more."""
+    """Content-type, correlation-id, and whether the content is erased."""
     client.sender("topic://a/b").send_all([SAID, data("x")])
     first, second = api.seen(MSGS)
     assert (first["contentType"], first["correlationId"], first["isErased"]) == ("text/html", "c-1", False)
@@ -53,7 +53,7 @@ def test_a_list_says_what_lists_want(api: Api, client: Client) -> None:
 
 
 def test_one_message_says_all(api: Api, client: Client) -> None:
-    """Beside what a list says of it: its sections, and its body as text."""
+    """In addition to what a list shows: its sections, and its body as text."""
     client.sender("topic://a/b").send_all([SAID])
     (listed,) = api.seen(MSGS)
     found = api.seen(f"{MSGS}/1")
@@ -78,7 +78,7 @@ def test_one_message_says_all(api: Api, client: Client) -> None:
 
 
 def test_a_message_can_be_kept_as_a_file_and_is_not_shown(api: Api, client: Client) -> None:
-    """Its body, and all of it as it came: bytes that a browser neither guesses at nor runs."""
+    """Body and encoded message as a download that a browser neither interprets nor runs."""
     client.sender("topic://a/b").send_all([SAID])
     for what, content in (("body", HOSTILE), ("encoded", SAID)):
         answer = api.ask("GET", "monitor", f"{MSGS}/1/{what}")
@@ -90,7 +90,7 @@ def test_a_message_can_be_kept_as_a_file_and_is_not_shown(api: Api, client: Clie
 
 
 def test_what_is_not_there_is_said(api: Api, client: Client) -> None:
-    """An id that the log never had, that it trimmed, that no message has; and another log."""
+    """An id that the log never assigned, has trimmed, or has no message for; and the id of another log."""
     client.sender("topic://a").send_all([data(i) for i in range(3)])
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#3"})
     for path in (f"{MSGS}/4", f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", "/replayLogs/x/msgs/3"):
@@ -102,7 +102,7 @@ def test_what_is_not_there_is_said(api: Api, client: Client) -> None:
 
 
 def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None:
-    """Neither in a list nor alone nor live; when what is in it came is told all the same."""
+    """With egress disabled no message is shown, listed or streamed; the histogram still is."""
     client.sender("topic://a").send_all([data(0)])
     api.change(LOG, {"egressEnabled": False})
     for path in (MSGS, f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", f"{LOG}/live"):
@@ -115,7 +115,7 @@ def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None
 
 @pytest.mark.parametrize("has_priorities", [False, True])
 def test_copies_take_their_places_in_a_deep_queue(serve: Serve, has_priorities: bool) -> None:
-    """Copied to the front, to what only the store knows, to the newest and behind: each comes once, in its place."""
+    """Copies of the oldest, of ids that are on disk only, and of the newest messages: each is delivered once, by id."""
     api = serve(limits=Limits(endpoint_window=20, read_page_rows=10))
     api.make_queue("q", "a", respectMsgPriorityEnabled=has_priorities)
     with Client(api.gateway.url) as client:
@@ -146,7 +146,7 @@ def events(api: Api, query: str = "") -> AbstractContextManager[EventSource]:
 
 
 def rows(source: EventSource) -> list[dict[str, object]]:
-    """All that came, in its order."""
+    """The messages of all events, in order."""
     assert all(kind == "msgs" for kind, _, _ in source.events)
     return list(itertools.chain.from_iterable(json.loads(text) for _, _, text in source.events))
 
@@ -157,7 +157,7 @@ def ids(source: EventSource) -> list[object]:
 
 @given(st.lists(contents(), min_size=1, max_size=3), st.integers(1, 2**63 - 10), st.text(min_size=1))
 def test_the_texts_are_what_a_list_has(found: list[bytes], first: int, topic: str) -> None:
-    """Of any messages, an erased one among them."""
+    """For any message, also an erased one, the text is what a list shows."""
     found.append(erased(found[0], bare_offset(found[0]), 1, "why")[0])
     made: list[Row] = [
         (first + at, 1_700_000_000_123 + at, topic, bare_offset(content), 0, None, content)
@@ -168,7 +168,7 @@ def test_the_texts_are_what_a_list_has(found: list[bytes], first: int, topic: st
 
 
 def test_what_is_published_comes_as_a_list_has_it(api: Api, client: Client) -> None:
-    """From now on, those that are asked for."""
+    """Messages that match the request, from now on."""
     sender = client.sender("topic://a/1")
     sender.send_all([data("before")])
     with events(api, "?subscribe=a/>&subscribe=!a/2&selector=n%20%3E%201") as source:
@@ -181,7 +181,7 @@ def test_what_is_published_comes_as_a_list_has_it(api: Api, client: Client) -> N
 
 
 def test_it_may_begin_in_the_past(api: Api, client: Client) -> None:
-    """Anywhere, and go on live."""
+    """From any id, and then live."""
     sender = client.sender("topic://a")
     sender.send_all(data(i) for i in range(1_200))
     with events(api, "?start=%23101") as source:
@@ -190,7 +190,7 @@ def test_it_may_begin_in_the_past(api: Api, client: Client) -> None:
         source.wait(lambda: len(rows(source)) >= 1_101, "what is new has come")
         assert ids(source) == list(range(101, 1_202))
         assert max(len(json.loads(text)) for _, _, text in source.events) <= MOST_LISTED
-        # The id is that of the last message: from there a browser goes on.
+        # An event's id is that of its last message: a browser resumes after it.
         assert [int(last) for _, last, _ in source.events] == [
             json.loads(text)[-1]["msgId"] for _, _, text in source.events
         ]
@@ -199,7 +199,7 @@ def test_it_may_begin_in_the_past(api: Api, client: Client) -> None:
 def test_events_come_no_more_often_than_their_pause(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What comes within it is in the next one; each message once and in order, though a connection breaks."""
+    """Messages that come within the pause are in the next event: each once and in order, also over a reconnect."""
     assert 1 / LISTED_PAUSE_S <= 20
     monkeypatch.setattr(ListedEvents, "pause_s", 0.5)
     sender = client.sender("topic://a")
@@ -209,18 +209,18 @@ def test_events_come_no_more_often_than_their_pause(
         source.wait(lambda: source.events, "what comes after a silence comes at once")
         began = time.monotonic()
         for i in range(40):
-            sender.send_all([data(i)])  # each is committed before the next one is sent
+            sender.send_all([data(i)])  # each is committed before the next is sent
             if i == 20:
                 source.cut()
         source.wait(lambda: len(rows(source)) >= 41, "all have come")
         assert ids(source) == [*range(1, 42)]
-        # Each connection begins with an event at once.
+        # Each connection may begin with an immediate event.
         assert len(source.events) <= source.connections + 1 + (time.monotonic() - began) / 0.5
         assert source.connections >= 2
 
 
 def test_what_is_wrong_is_said_before_it_begins(api: Api) -> None:
-    """In the shape of all refusals."""
+    """In the format of all refusals."""
     for query in ("?start=then", "?selector=n%20%3D", "?subscribe=", "?start=%2399"):
         answer = api.http.get(f"{LIVE}{query}")
         assert answer.status_code == 400, query

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads, against what was done."""
+"""`/metrics`: what Prometheus reads, compared with what was done."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.support.running import RunningGateway, settings_for
 
 ROOT = Path(__file__).resolve().parents[3]
 NOT_ALWAYS = {"rewind_telemetry_spans_total"}
-"""What a gateway counts that sends spans."""
+"""Metrics that only a gateway that sends spans has."""
 LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le", "engine", "loops")
 
 
 def scrape(api: Api) -> dict[tuple[str, ...], float]:
-    """Samples by name and by the values of their labels."""
+    """The samples, by name and label values."""
     answer = api.http.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
@@ -48,8 +48,8 @@ def scrape(api: Api) -> dict[tuple[str, ...], float]:
 
 def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
     """
-    Publishing, settling, refusing and replaying move the numbers by exactly what was done. Commits are counted by time
-    and by messages, the loop's lateness from a scrape on.
+    Publishing, settling, refusing and replaying change the numbers by exactly what was done. Commits are counted by
+    duration and by messages; the event loop's delay is measured from the first scrape on.
     """
     before = scrape(api)
     assert before["rewind_published_messages_total", "default"] == 0
@@ -83,8 +83,8 @@ def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
 
 def test_what_the_gateway_runs_on_is_a_label(api: Api) -> None:
     """
-    As series that are always 1: what keeps the data, with its version, so that a query finds gateways that are behind;
-    and whether what runs once a message is C or Python, and why. Health and a Message VPN say the same.
+    Info series that are always 1: the store with its version, so that a query finds outdated gateways; and whether the
+    code that runs for each message is C or Python, and why. Health and the monitor show the same.
     """
     [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
     found = scrape(api)
@@ -96,8 +96,8 @@ def test_what_the_gateway_runs_on_is_a_label(api: Api) -> None:
 
 def test_documentation_dashboard_and_rules_name_what_there_is(api: Api, client: Client) -> None:
     """
-    Every metric of ours is in the documentation's table and on the dashboard, and every one there exists; of those of
-    the rules, too. A legend names labels that its metrics have.
+    Every metric of ours is in the documentation's table and on the dashboard; the dashboard and the rules use no other.
+    Legends use labels that their metrics have.
     """
     client.sender("q").send_all([data(0)])
     api.act("/queues/q/startReplay", {})
@@ -124,7 +124,7 @@ def test_documentation_dashboard_and_rules_name_what_there_is(api: Api, client: 
 
 
 def named(expressions: str) -> set[str]:
-    """Metrics that they name: a histogram has its buckets, its sum and its count."""
+    """The metrics that expressions name; bucket, sum and count are those of one histogram."""
     names = set(re.findall(r"\b(?:rewind|process)_\w+", expressions))
     return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
 
@@ -133,13 +133,13 @@ def named(expressions: str) -> set[str]:
 
 
 def endpoint(name: str, depth: int) -> Endpoint:
-    """A queue with nothing but messages."""
+    """A queue of which only name and depth matter."""
     backlog = Backlog(1, 2, {WHOLE: Cursor(0, messages=depth)})
     return Endpoint(1, name, EndpointKind.QUEUE, EndpointSettings(), 100, backlog)
 
 
 def depths(series: EndpointSeries) -> list[tuple[str, float]]:
-    """Names and depths, as a scraper finds them, in order."""
+    """Names and depths in the order in which a scraper reads them."""
     families = {family.name: family for family in text_string_to_metric_families("".join(series.text()))}
     found = families["rewind_endpoint_messages"].samples
     assert {sample.labels["vpn"] for sample in found} == {"v"}
@@ -148,7 +148,7 @@ def depths(series: EndpointSeries) -> list[tuple[str, float]]:
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.integers(0, 2**63)), min_size=1))
 def test_every_name_comes_back_as_it_is(named: list[tuple[str, int]]) -> None:
-    """Quotes, backslashes, line ends and any other character of a name are those that the parser reads."""
+    """Quotes, backslashes, line ends and any other character of a name are read back by the parser."""
     series = EndpointSeries()
     for name, depth in named:
         series.add("v", endpoint(name, depth), 1, 1, None)
@@ -156,7 +156,7 @@ def test_every_name_comes_back_as_it_is(named: list[tuple[str, int]]) -> None:
 
 
 def test_many_endpoints_come_in_pieces_and_each_once() -> None:
-    """More lines than go into one piece are all there, in order, under one head."""
+    """With more lines than fit into one piece, all are there, in order, under one header."""
     series = EndpointSeries()
     count = 2 * PIECE + 1
     for number in range(count):
@@ -172,14 +172,14 @@ def test_many_endpoints_come_in_pieces_and_each_once() -> None:
 
 @pytest.fixture
 def quick(tmp_path: Path) -> Iterator[RunningGateway]:
-    """A gateway of short intervals."""
+    """A gateway with short intervals."""
     tuning = Tuning(rates_seconds=0.05, depths_seconds=0.05)
     with RunningGateway(settings_for(tmp_path / "data"), tuning=tuning) as gateway:
         yield gateway
 
 
 def test_rates_are_what_was_done(quick: RunningGateway, administer: Administer) -> None:
-    """Published, settled and refused: in some interval each, none twice."""
+    """Messages published, messages settled and requests refused: each is counted in one interval."""
     api = administer(quick)
     before = sum(one["count"] for one in api.seen("/refusals", count=100))
     with Client(quick.url) as client:
@@ -204,7 +204,7 @@ def test_rates_are_what_was_done(quick: RunningGateway, administer: Administer) 
 
 
 def test_depths_are_those_of_endpoints_that_are_there(api: Api) -> None:
-    """Of a queue, of a topic endpoint, and of neither by the other's name."""
+    """For a queue and for a topic endpoint; neither is found under the other's path."""
     api.make("/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     assert set(api.seen("/topicEndpoints/te/depths")["msgCounts"]) <= {0}
     assert api.refused("GET", "monitor", "/queues/te/depths")["status"] == "NOT_FOUND"
@@ -217,7 +217,7 @@ HISTOGRAM = f"{LOG}/histogram"
 
 
 def test_it_says_when_messages_came(api: Api, client: Client) -> None:
-    """All that was published is in its buckets, which are as many as were asked for; the ends are those of the log."""
+    """The buckets hold every message, and are as many as requested; the ends are those of the log."""
     client.sender("topic://a").send_all([data(i) for i in range(40)])
     oldest, *_ = api.seen(f"{LOG}/msgs", count=1)
     (newest,) = api.seen(f"{LOG}/msgs", count=1, order="newest")
@@ -241,7 +241,7 @@ def test_it_says_when_messages_came(api: Api, client: Client) -> None:
 
 
 def test_of_an_empty_log_there_is_an_empty_one_and_times_that_are_none_are_refused(api: Api) -> None:
-    """A picture can be drawn of it; an end before the beginning, and more buckets than there may be, are none."""
+    """One empty bucket, for a chart. An end before the start, or a wrong number of buckets, is refused."""
     found = api.seen(HISTOGRAM)
     assert [bucket["msgCount"] for bucket in found["buckets"]] == [0]
     assert found["log"] is None

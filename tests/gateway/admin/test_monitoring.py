@@ -1,4 +1,4 @@
-"""The dashboard is one that Grafana takes, each rule fires when it should and not before, and each says what to do."""
+"""The dashboard is valid for Grafana; each rule fires when it should and not before, and each says what to do."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def of(name: str, labels: str, values: str) -> Series:
 
 
 def either(name: str, labels: str, fires: str, quiet: str) -> tuple[Series, Series]:
-    """One series, with values that have a rule fire, and with values that do not."""
+    """One series with values that make a rule fire, and with values that do not."""
     return of(name, labels, fires), of(name, labels, quiet)
 
 
 def late(name: str, labels: str, share: int) -> Series:
-    """A histogram of which so many percent lie above a second, the rest below a hundredth."""
+    """A histogram in which this percentage is above a second, and the rest below a hundredth."""
     return {
         f'{name}_bucket{{{labels},le="{bound}"}}': f"0+{count}x60"
         for bound, count in (("0.01", 100 - share), ("1.0", 100 - share), ("+Inf", 100))
@@ -57,7 +57,7 @@ WANTED = of("rewind_endpoint_messages", OF_QUEUE, "5x60") | of(
 
 
 def files(labels: str) -> Series:
-    """Of a process that has nearly as many open as it may."""
+    """A process that has nearly as many files open as it may."""
     return of("process_open_fds", labels, "95x60") | of("process_max_fds", labels, "100x60")
 
 
@@ -109,7 +109,7 @@ FIRES: dict[str, tuple[Series, Series]] = {
         of("rewind_alarms", f'{OF_VPN},alarm="store"', "1x60"),
     ),
 }
-"""By alert: what is seen for an hour, a value a minute, that has it fire, and that does not."""  # fmt: skip
+"""For each alert, an hour of series (a value a minute) that make it fire, and some that do not."""  # fmt: skip
 
 
 def promtool(*arguments: str) -> None:
@@ -121,7 +121,7 @@ def promtool(*arguments: str) -> None:
 
 
 def case(alert: str, series: Series, fires: bool) -> dict[str, Any]:
-    """A test of promtool: whether it fires for anything at the end of the hour."""
+    """A test for promtool: whether the alert fires at the end of the hour."""
     expected = [{"labels": "{}", "value": 1}] if fires else []
     return {
         "name": f"{alert}, {'firing' if fires else 'quiet'}",
@@ -138,18 +138,18 @@ def case(alert: str, series: Series, fires: bool) -> dict[str, Any]:
 
 
 def test_each_rule_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
-    """By Prometheus' own tests of rules."""
+    """Run by promtool's own unit tests of rules."""
     assert FIRES.keys() == RULES.keys()
     (tmp_path / "rules.yaml").write_text(rules())
     cases = [case(alert, series[k], k == 0) for alert, series in FIRES.items() for k in (0, 1)]
     tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": cases}
-    (tmp_path / "tests.yaml").write_text(json.dumps(tests))  # which is YAML, too
+    (tmp_path / "tests.yaml").write_text(json.dumps(tests))  # JSON is YAML, too
     promtool("check", "rules", str(tmp_path / "rules.yaml"))
     promtool("test", "rules", str(tmp_path / "tests.yaml"))
 
 
 def test_prometheus_reads_every_query_of_the_dashboard(tmp_path: Path) -> None:
-    """As expressions of rules, with a value for each of Grafana's variables."""
+    """As expressions of rules, with values for Grafana's variables."""
     targets = [target for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     records = [
         {"record": f"of:{k}", "expr": re.sub(r"\$__rate_interval", "5m", target["expr"]).replace("$", "x")}
@@ -162,7 +162,7 @@ def test_prometheus_reads_every_query_of_the_dashboard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alert", RULES)
 def test_each_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
-    """In a section of the page, which its link leads to; in the published documentation, too."""
+    """In a section of the guide to alarms, to which its link leads; in the published documentation, too."""
     rule = RULES[alert]
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
@@ -175,7 +175,7 @@ def test_each_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
 
 
 def test_the_page_knows_every_alert_and_alarm() -> None:
-    """And none that is not there."""
+    """The guide has exactly those that exist."""
     assert re.findall(r"^### (\w+)$", ALARMS, re.MULTILINE) == list(RULES)
     table = ALARMS.partition("| Alarm |")[2]
     assert set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))) == {
@@ -184,7 +184,7 @@ def test_the_page_knows_every_alert_and_alarm() -> None:
 
 
 def test_panels_lie_beside_each_other() -> None:
-    """None on another, none beyond the edge; each has a number of its own, and each query its letter."""
+    """No two overlap, and none is too wide; each panel has its own id, and each query of a panel its own letter."""
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
@@ -202,7 +202,7 @@ def test_panels_lie_beside_each_other() -> None:
 
 
 def test_the_command_prints_both() -> None:
-    """As Grafana and Prometheus read them."""
+    """In the format that Grafana and Prometheus read."""
     printed = {what: CliRunner().invoke(main, ["metrics", what]).output for what in ("dashboard", "rules")}
     assert json.loads(printed["dashboard"]) == dashboard()
     assert printed["rules"] == rules()

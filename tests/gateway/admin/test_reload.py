@@ -1,4 +1,4 @@
-"""A configuration that is read again while the gateway runs: what is applied, and what is not."""
+"""Reading the configuration again while the gateway runs: what is applied, and what is not."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def file(tmp_path: Path) -> ConfigurationFile:
 
 @pytest.fixture
 def gateway(file: ConfigurationFile) -> Iterator[RunningGateway]:
-    """A gateway with that file."""
+    """A gateway with the configuration file `file`."""
     with RunningGateway(read(file.path)) as running:
         yield running
 
 
 def reload(api: Api) -> dict[str, Any]:
-    """What was applied, and what was refused."""
+    """Reload; return what was applied and what was refused."""
     answer = api.http.put("/SEMP/v2/action/reload")
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()["data"]
@@ -39,7 +39,7 @@ def reload(api: Api) -> dict[str, Any]:
 def test_what_can_change_does(
     file: ConfigurationFile, gateway: RunningGateway, api: Api, client: Client
 ) -> None:
-    """A Message VPN, queues, the log's policy and limits are as the file says now; no client notices."""
+    """A Message VPN, queues, the log's quota and limits take effect as the file has them; no client is disconnected."""
     receiver = client.receiver("q", credit=10)
     file.write(
         "[limits]\nmax_connections = 3\n[vpn.default]\ncreate_queues = false\n[vpn.default.replay_log]\nquota_mb = 5\n"
@@ -71,7 +71,7 @@ def test_what_can_change_does(
 def test_a_declared_queue_changes_and_is_set_free(
     file: ConfigurationFile, gateway: RunningGateway, api: Api, client: Client
 ) -> None:
-    """What lies on a queue stays when its declaration changes or goes; then it is the administrators'."""
+    """Messages stay when a declaration changes or goes; without one, administrators can delete the queue."""
     file.write("[vpn.default.queue.orders]\nsubscriptions = ['a/>']")
     reload(api)
     client.sender("topic://a/1").send_all([data(1)])
@@ -91,7 +91,7 @@ def test_a_declared_queue_changes_and_is_set_free(
 def test_what_cannot_change_is_named_and_stays(
     file: ConfigurationFile, gateway: RunningGateway, api: Api, client: Client
 ) -> None:
-    """Each setting that needs a restart is refused with its reason, all together, and the rest is applied."""
+    """Each setting that needs a restart is refused with its reason, all in one answer, and the rest is applied."""
     client.receiver("taken")
     file.write(
         "[limits]\nendpoint_window = 30000\nlink_credit = 100\n[store]\nread_threads = 2\n[log]\nlevel = 'debug'\n"
@@ -123,7 +123,7 @@ def test_what_cannot_change_is_named_and_stays(
 def test_what_administrators_did_outlives_a_reload(
     file: ConfigurationFile, gateway: RunningGateway, api: Api, tmp_path: Path
 ) -> None:
-    """Their Message VPNs and settings stay where the file is silent, even when it names another data folder."""
+    """Their Message VPNs and settings stay, as the file does not name them, even if it names another data folder."""
     api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading"})
     api.change(LOG, {"maxSpoolUsage": 7})
     file.path.write_text(file.path.read_text().replace(str(tmp_path / "data"), str(tmp_path / "elsewhere")))
@@ -135,7 +135,7 @@ def test_what_administrators_did_outlives_a_reload(
 
 
 def test_a_vpn_that_users_may_enter_is_not_deleted(file: ConfigurationFile, api: Api) -> None:
-    """Without it the configuration would be wrong, and the next start fail."""
+    """The configuration would then be wrong, and the next start would fail."""
     api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading", "enabled": False})
     user = f"[user.ann]\npassword = '{HASH}'\nglobal_access = 'read-write'\n"
     file.write(user + "vpns = ['default', 'trading']\n")
@@ -147,7 +147,7 @@ def test_a_vpn_that_users_may_enter_is_not_deleted(file: ConfigurationFile, api:
 
 
 def test_a_bad_file_changes_nothing(file: ConfigurationFile, gateway: RunningGateway, api: Api) -> None:
-    """Every problem is told at once, and of what is right in the file nothing is applied either."""
+    """Every problem is reported, and nothing of the file is applied."""
     before = gateway.call(lambda g: g.settings)
     file.write("[limits]\nmax_connections = 'many'\nlink_credit = 5\n[vpn.default]\nenable = false")
     answer = api.http.put("/SEMP/v2/action/reload")
@@ -161,7 +161,7 @@ def test_a_bad_file_changes_nothing(file: ConfigurationFile, gateway: RunningGat
 
 
 def test_without_a_file_there_is_nothing_to_read(tmp_path: Path, administer: Administer) -> None:
-    """A gateway on defaults says so."""
+    """A gateway without a configuration file says so."""
     settings = parse(f'data = "{tmp_path}"\nlistener = [{{ port = 0 }}]\nadmin.port = 0')
     with RunningGateway(settings) as running:
         answer = administer(running).http.put("/SEMP/v2/action/reload")
@@ -169,7 +169,7 @@ def test_without_a_file_there_is_nothing_to_read(tmp_path: Path, administer: Adm
 
 
 def test_users_change(file: ConfigurationFile, gateway: RunningGateway, api: Api) -> None:
-    """Who is changed or gone is cut off, whoever is as before stays; the administration asks for users at once."""
+    """A user who is changed or removed is disconnected, others stay; administration requires a user immediately."""
     ann = f"[user.ann]\npassword = '{HASH}'\npublish = ['queue://*']\nglobal_access = 'read-write'\n"
     bob = f"[user.bob]\npassword = '{HASH}'\n"
     with Client(gateway.url) as nameless:
@@ -194,7 +194,7 @@ def test_users_change(file: ConfigurationFile, gateway: RunningGateway, api: Api
 def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
     file: ConfigurationFile, api: Api, stays: bool, status: bytes
 ) -> None:
-    """A reload while a request's body comes: its sender is signed in anew, and refused if it is nobody now."""
+    """A reload while the body is received: the sender is authenticated again, and refused if removed meanwhile."""
     rights = f"password = '{HASH}'\nadminister = ['queue://*']\nglobal_access = 'read-write'\n"
     ann, bob = f"[user.ann]\n{rights}", f"[user.bob]\n{rights}"
     file.write(ann + bob)
@@ -215,7 +215,7 @@ def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
 
 
 def test_a_vpn_of_the_file_is_disabled_by_it(file: ConfigurationFile, api: Api, client: Client) -> None:
-    """`enabled = false` in the file closes the clients as an administrator does, who cannot undo it."""
+    """`enabled = false` in the file disconnects the clients, and an administrator cannot enable the Message VPN."""
     file.write("[vpn.default]\nenabled = false\n[vpn.trading]")
     reload(api)
     assert "was disabled" in client.closed_by_peer().text
@@ -227,7 +227,7 @@ def test_a_vpn_of_the_file_is_disabled_by_it(file: ConfigurationFile, api: Api, 
 
 
 def test_the_verb_says_what_became_of_it(file: ConfigurationFile, api: Api) -> None:
-    """`rewind reload` ends with 0 where all is applied, and with 1 where something has to wait."""
+    """`rewind reload` exits with 0 if everything is applied, and with 1 if a change needs a restart."""
     for text, status, line in (
         ("", 0, "nothing has changed"),
         ("[limits]\nlink_credit = 7", 0, "limits.link_credit: 2000 became 7"),
@@ -239,7 +239,7 @@ def test_the_verb_says_what_became_of_it(file: ConfigurationFile, api: Api) -> N
 
 
 def test_every_difference_is_either_applied_or_refused() -> None:
-    """No setting that differs is passed over: settled once more, nothing is left but what is refused."""
+    """Each difference is applied or refused: reconciled a second time, only the refused ones are left."""
     new = parse(
         "allow_anonymous_beyond_loopback = true\n[[listener]]\nsasl = ['ANONYMOUS']\n[[listener]]\nport = 1\n"
         "[vpn.default]\nmax_topic_levels = 3\n[vpn.default.queue.q]\n[limits]\nread_page_rows = 3\nmax_channels = 9\n"

@@ -1,4 +1,4 @@
-"""Replays and the log over HTTP, and what an AMQP client sees of it."""
+"""Replays and the log over HTTP, as an AMQP client sees them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.gateway.admin.conftest import LOG, Api, stop_and_check
 from tests.support.client import Client, texts
 from tests.support.messages import data, trade
 
-# --- Replays and the log over HTTP, and what an AMQP client sees of it ------------------------------------------------
+# --- Replays and the log over HTTP, as an AMQP client sees them -------------------------------------------------------
 
 
 def test_a_replay_is_cancelled_and_counted(api: Api, client: Client) -> None:
-    """States and counters are in the monitor; a cancel without a replay is refused with the state."""
+    """The monitor shows states and counters; a cancel without a replay is refused with the state."""
     client.sender("q").send_all([data(i) for i in range(3)])
     assert api.queue("q")["replayState"] == "n/a"
     api.act("/queues/q/startReplay", {})
@@ -32,7 +32,7 @@ def test_a_replay_is_cancelled_and_counted(api: Api, client: Client) -> None:
 
 
 def test_a_start_that_cannot_be_is_refused_with_its_subcode(api: Api, client: Client) -> None:
-    """Starts that are none, or two, or not in the log are told apart as over AMQP."""
+    """A start that is invalid, given twice, or not in the log is refused with the subcode that AMQP clients get."""
     client.sender("q").send_all([data(0)])
     path = "/queues/q/startReplay"
     assert api.refused("PUT", "action", path, {"start": "#99"})["subcode"] == 156
@@ -46,7 +46,7 @@ def test_a_start_that_cannot_be_is_refused_with_its_subcode(api: Api, client: Cl
 
 
 def test_the_log_is_trimmed_by_place_and_by_time(api: Api, client: Client) -> None:
-    """Trimming takes what is older and nothing else; what lies on a queue is delivered all the same."""
+    """A trim removes only older messages of the log; those on a queue are still delivered."""
     sender = client.sender("q")
     sender.send_all([data(i) for i in range(3)])
     api.make("/replayPoints", {"replayPointName": "p"})
@@ -68,7 +68,7 @@ def test_the_log_is_trimmed_by_place_and_by_time(api: Api, client: Client) -> No
 
 
 def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client) -> None:
-    """Whatever is asked for, newest first is oldest first, turned round: each message once, page by page."""
+    """For every query, newest first is the reverse of oldest first: each message once, page by page."""
     for topic in ("a/1", "b/1", "a/2"):
         client.sender(f"topic://{topic}").send_all([trade(n, {"n": n}) for n in range(4)])
     asked: list[tuple[dict[str, Any], list[int]]] = [
@@ -95,7 +95,7 @@ def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client)
 
 
 def test_messages_between_two_ids_are_what_is_left_of_them(api: Api, client: Client) -> None:
-    """Nothing is refused for what the log has no more, or not yet; a start beside them is."""
+    """Ids that are trimmed or not assigned yet are left out, not refused; ids together with a start are refused."""
     client.sender("topic://a").send_all([trade(n) for n in range(8)])
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#4"})
     for order, expected in (("oldest", [4, 5]), ("newest", [5, 4])):
@@ -108,7 +108,7 @@ def test_messages_between_two_ids_are_what_is_left_of_them(api: Api, client: Cli
 
 
 def test_a_list_that_makes_no_sense_is_refused(api: Api) -> None:
-    """What cannot be read is the client's mistake, said with 400."""
+    """A query that cannot be parsed is status 400."""
     for query in (
         {"selector": "n >"},
         {"order": "backwards"},
@@ -122,7 +122,7 @@ def test_a_list_that_makes_no_sense_is_refused(api: Api) -> None:
 
 
 def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
-    """A topic filter, and then no ingress at all, decide what is logged from then on."""
+    """A topic filter, or ingress disabled, decides what is logged from then on."""
     sub = f"{LOG}/topicFilterSubscriptions"
     for topic in ("a/>", "!a/no"):
         api.make(sub, {"topicFilterSubscription": topic})
@@ -138,20 +138,20 @@ def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
     assert api.queue("all")["spooledMsgCount"] == 4
 
 
-# --- What a replay would bring and cost is said before it drops anything, and it can be told what it must be ----------
+# --- A preview says what a replay would deliver and lose; a replay can be told what to expect -------------------------
 
 START = "/queues/q/startReplay"
 PREVIEW = "/queues/q/previewReplay"
 
 
 def unlogged(api: Api) -> None:
-    """From now on the log takes nothing that is sent to the queue."""
+    """From now on, the log takes no messages of the queue."""
     api.make(f"{LOG}/topicFilterSubscriptions", {"topicFilterSubscription": "elsewhere/>"})
     api.change(LOG, {"topicFilterEnabled": True})
 
 
 def fill_in_part(api: Api, client: Client) -> None:
-    """Three messages that the log has, and two that it did not take, on a queue."""
+    """Put three logged and two unlogged messages on a queue."""
     client.sender("q").send_all([data(i) for i in range(3)])
     unlogged(api)
     client.sender("q").send_all([data(i) for i in range(3, 5)])
@@ -163,7 +163,7 @@ def counts(preview: dict[str, Any]) -> list[int]:
 
 
 def test_a_preview_says_what_is_lost_for_good(api: Api, client: Client) -> None:
-    """What the log did not take, and what was trimmed of it while it lay there; consumed, it is no loss any more."""
+    """A loss is a message on the queue that was never logged, or was trimmed; a settled one is no loss."""
     fill_in_part(api, client)
     size = len(data(0))
     assert counts(api.act(PREVIEW, {})) == [3, 5, 2, 2 * size, 0]
@@ -181,7 +181,7 @@ def test_a_preview_says_what_is_lost_for_good(api: Api, client: Client) -> None:
 
 
 def test_a_replay_that_is_not_what_was_expected_does_nothing(api: Api, client: Client) -> None:
-    """Refused with what there is: the queue, its consumer and what it was given stay as they were."""
+    """It is refused with the actual numbers; queue, consumer and deliveries stay as they were."""
     fill_in_part(api, client)
     receiver = client.receiver("q", credit=1)
     (first,) = receiver.take(1)
@@ -201,7 +201,7 @@ def test_a_replay_that_is_not_what_was_expected_does_nothing(api: Api, client: C
 
 
 def test_what_is_lost_is_counted_beside_a_replay(api: Api, client: Client) -> None:
-    """What a replay has put is in the log, and no loss; what was trimmed under it is one."""
+    """During a replay its messages are in the log, and no loss; those trimmed meanwhile are a loss."""
     client.sender("q").send_all([data(i) for i in range(6)])
     api.act(START, {})
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
@@ -210,14 +210,14 @@ def test_what_is_lost_is_counted_beside_a_replay(api: Api, client: Client) -> No
     assert counts(api.act(PREVIEW, {}))[:3] == [2, 6, 4]
 
 
-# --- A replay that is told to keep what the log does not have drops none of it, and brings nothing twice --------------
+# --- A replay that keeps unlogged messages drops none of them, and delivers nothing twice -----------------------------
 
 
 KEEP = {"keepUnlogged": True}
 
 
 def fill(api: Api, client: Client) -> None:
-    """The log has 0, 1 and 4; 2 and 3 are on the queue alone."""
+    """Put 0 to 4 on the queue; the log has 0, 1 and 4 only."""
     sender = client.sender("q")
     sender.send_all([data(0), data(1)])
     unlogged(api)
@@ -227,13 +227,13 @@ def fill(api: Api, client: Client) -> None:
 
 
 def replayed(api: Api, client: Client, place: str = "beginning") -> None:
-    """A replay that keeps what the log does not have, with all of it on the queue."""
+    """Start a replay that keeps unlogged messages, and wait until it has put all of its messages on the queue."""
     api.act(START, {**KEEP, "start": place})
     client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
 
 
 def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: Client) -> None:
-    """All as they were sent, in the order in which they were, once; then what is live. Nothing is lost by it."""
+    """All messages come once, in the order in which they were sent, and then live ones; none is lost."""
     fill(api, client)
     receiver = client.receiver("q", credit=4)
     receiver.take_and_accept(1)
@@ -247,7 +247,7 @@ def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: 
     receiver = client.receiver("q", credit=9)
     found = receiver.take(6)
     assert texts(found) == ["0", "1", "2", "3", "4", "5"]
-    # Nobody may have had these yet, and the last is live.
+    # The kept messages are not replayed ones, and the last is live.
     named = ["x-opt-replay-name" in one.annotations for one in found]
     assert named == [True, True, False, False, True, False]
     assert api.act(PREVIEW, {})["lossMsgCount"] == 2
@@ -258,7 +258,7 @@ def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: 
 
 
 def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
-    """Only what lies there still is; how often its delivery failed is known afterwards."""
+    """Only unsettled messages are kept, and each keeps its delivery count."""
     fill(api, client)
     receiver = client.receiver("q", credit=4)
     found = receiver.take(4)
@@ -275,7 +275,7 @@ def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
 
 
 def test_what_was_kept_stays_and_can_be_kept_again(api: Api, client: Client) -> None:
-    """One replay after the other keeps what the one before it kept; a cancelled one takes with it what it had put."""
+    """A later replay keeps what an earlier one kept; a cancelled replay removes only the messages that it put."""
     fill(api, client)
     for place in ("beginning", "#4", "beginning"):
         replayed(api, client, place)
@@ -292,8 +292,8 @@ def test_what_was_kept_stays_and_can_be_kept_again(api: Api, client: Client) -> 
 
 def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api, client: Client) -> None:
     """
-    The log has dropped it, and the queue has it still. What an earlier replay has put, and the log has dropped, is not
-    kept: nothing is done.
+    A message that is still on the queue after the log trimmed it is kept. Messages that an earlier replay put there,
+    and that were trimmed since, are not kept: the replay is refused.
     """
     fill(api, client)
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
@@ -307,7 +307,7 @@ def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api
 
 
 def test_by_priority(api: Api, client: Client) -> None:
-    """A queue that delivers by priority has what is kept in its place by that."""
+    """A queue that delivers by priority puts kept messages in order by it."""
     api.make("/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
     sender = client.sender("p")
     sender.send_all([data(0), data(1)])
@@ -321,7 +321,7 @@ def test_by_priority(api: Api, client: Client) -> None:
 
 
 def test_more_than_is_kept_is_refused(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a bound on it: nothing is done."""
+    """The number of kept messages is limited; with more, the replay is refused."""
     monkeypatch.setattr("gateway.vpn.replay_preview.MOST_MESSAGES", 1)
     fill(api, client)
     error = api.refused("PUT", "action", START, KEEP)

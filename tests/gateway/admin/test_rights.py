@@ -1,4 +1,4 @@
-"""Which right each operation of the administration declares, and what a user may do by which rules."""
+"""Which right each operation of administration declares, and what a user may do with which rules."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.client import Client
 from tests.support.messages import data
 
 OPEN = {"/healthz", "/readyz", "/openapi.json", "/session"}
-"""What anybody may ask."""
+"""Paths that need no right."""
 
 RIGHTS = [right for right in vars(rights).values() if isinstance(right, rights.Right)]
-"""All there are."""
+"""All rights."""
 
 
 def operations() -> list[APIRoute | LazyRoute]:
@@ -31,15 +31,15 @@ def operations() -> list[APIRoute | LazyRoute]:
 
 
 def declared(route: APIRoute | LazyRoute) -> list[rights.Right]:
-    """The rights that a route needs."""
+    """The rights that a route declares."""
     checks = [depends.dependency for depends in route.dependencies]
     return [right for right in RIGHTS if right.check in checks]
 
 
 def test_every_operation_declares_one_right() -> None:
     """
-    Nothing but what is OPEN is open to everybody, and no right is there for nothing. Which operation needs which right
-    is in the reference (docs/reference/http.md), which is told of every one.
+    Only the paths in OPEN need no right, and every right is needed somewhere. The reference (docs/reference/http.md)
+    lists the right of each operation.
     """
     found = {(min(route.methods), route.path): declared(route) for route in operations()}
     needed = {operation: declared for operation, declared in found.items() if declared}
@@ -50,7 +50,7 @@ def test_every_operation_declares_one_right() -> None:
     assert {id(right) for (right,) in needed.values()} == set(map(id, RIGHTS))
 
 
-# --- What a user may do by which rules ------------------------------------------------------------------------------
+# --- What a user may do with which rules ----------------------------------------------------------------------------
 
 
 def user(*administer: str, **lists: Any) -> User:
@@ -86,13 +86,13 @@ def api(serve: Serve) -> Api:
 
 
 def sign_in(api: Api, name: str, password: str = "secret") -> None:
-    """From now on this user asks; nobody, without a name."""
+    """Send further requests as this user; without a name, as nobody."""
     api.http.auth = (name, password) if name else None
 
 
 SUBSCRIPTIONS = "/queues/mine/subscriptions"
 ASKED: tuple[tuple[str, str, str, str, dict[str, Any] | None, int], ...] = (
-    # Without a password it is 401; with one, 403 but for what the user's `administer` rules say.
+    # Without a password it is 401; with one, 403 unless the user's `administer` rules permit it.
     ("", "POST", "config", "/queues", {"queueName": "mine1"}, 401),
     ("nobody", "POST", "config", "/queues", {"queueName": "mine1"}, 401),
     ("guest", "POST", "config", "/queues", {"queueName": "mine1"}, 403),
@@ -103,7 +103,7 @@ ASKED: tuple[tuple[str, str, str, str, dict[str, Any] | None, int], ...] = (
     ("clerk", "GET", "monitor", "/queues/victim", None, 403),
     ("clerk", "GET", "monitor", "/queues", None, 403),
     ("clerk", "GET", "monitor", "/replayLogs", None, 403),
-    # A topic endpoint goes by the rules for its topics, also when it is given another.
+    # The rules for its topic apply to a topic endpoint, for the old topic and for a new one.
     ("owner", "GET", "monitor", "/topicEndpoints/te", None, 200),
     ("owner", "GET", "monitor", "/topicEndpoints/theirs", None, 403),
     ("owner", "GET", "monitor", "/topicEndpoints/none", None, 403),
@@ -116,7 +116,7 @@ ASKED: tuple[tuple[str, str, str, str, dict[str, Any] | None, int], ...] = (
     ("owner", "PATCH", "config", "/topicEndpoints/none", {"maxBindCount": 2}, 403),
     ("owner", "PATCH", "config", "/topicEndpoints/te", {"topic": "b/1"}, 403),
     ("owner", "PATCH", "config", "/topicEndpoints/te", {"topic": "a/2"}, 200),
-    # Who administers a queue receives from it: its subscription takes the right to read what that brings.
+    # Who administers a queue receives from it: a subscription needs the right to read what it attracts.
     ("clerk", "POST", "config", SUBSCRIPTIONS, {"subscriptionTopic": ">"}, 403),
     ("clerk", "POST", "config", SUBSCRIPTIONS, {"subscriptionTopic": "a/b"}, 403),
     ("clerk", "POST", "config", SUBSCRIPTIONS, {"subscriptionTopic": "#queue/victim"}, 403),
@@ -132,19 +132,19 @@ ASKED: tuple[tuple[str, str, str, str, dict[str, Any] | None, int], ...] = (
     ("root", "POST", "config", SUBSCRIPTIONS, {"subscriptionTopic": ">"}, 200),
     ("root", "POST", "config", SUBSCRIPTIONS, {"subscriptionTopic": "#queue/victim"}, 200),
     ("root", "POST", "config", SUBSCRIPTIONS, {"subscriptionTopic": "!a/secret"}, 200),
-    # To take an exception away is to subscribe; a subscription that brings messages is taken away by anybody.
+    # Removing an exception attracts messages, so it needs that right; removing a subscription does not.
     ("clerk", "DELETE", "config", f"{SUBSCRIPTIONS}/%21a%2Fb", None, 403),
     ("reader", "DELETE", "config", f"{SUBSCRIPTIONS}/%21a%2Fb", None, 200),
     ("reader", "DELETE", "config", f"{SUBSCRIPTIONS}/%21a%2Fsecret", None, 403),
     ("clerk", "DELETE", "config", f"{SUBSCRIPTIONS}/a%2F%3E", None, 200),
-    # What is there is no new dead message queue: who changes something else may say what the queue has already.
+    # An unchanged dead message queue needs no right: a request may repeat it.
     ("root", "PATCH", "config", "/queues/mine", {"deadMsgQueue": "dead"}, 200),
     ("clerk", "PATCH", "config", "/queues/mine", {"deadMsgQueue": "dead", "maxBindCount": 2}, 200),
 )
 
 
 def test_each_user_does_what_his_rules_permit_and_nothing_else(api: Api) -> None:
-    """One request after the other; what was refused has changed nothing."""
+    """One request after the other; a refused request changes nothing."""
     for name, method, tree, path, body, status in ASKED:
         sign_in(api, name)
         answer = api.ask(method, tree, path, body)
@@ -159,7 +159,7 @@ def test_each_user_does_what_his_rules_permit_and_nothing_else(api: Api) -> None
 
 
 def test_health_is_open_to_everybody(api: Api) -> None:
-    """Probes need no password, and a refusal names how to log in."""
+    """Health probes need no password; other refusals say how to authenticate."""
     sign_in(api, "")
     assert api.http.get("/healthz").status_code == 200
     refused = api.ask("GET", "monitor", "/queues")
@@ -168,7 +168,7 @@ def test_health_is_open_to_everybody(api: Api) -> None:
 
 
 def test_a_dead_message_queue_is_one_that_may_be_sent_to(api: Api) -> None:
-    """Where dead messages go, they are sent; who may administer that queue may have them sent there, too."""
+    """Setting a dead message queue needs the right to publish to it, or to administer it."""
     for method, path, body in (
         ("POST", "/queues", {"queueName": "mine2"}),
         ("PATCH", "/queues/mine", {}),
@@ -188,7 +188,7 @@ def test_a_dead_message_queue_is_one_that_may_be_sent_to(api: Api) -> None:
 
 
 def test_a_message_that_is_copied_may_be_read(api: Api) -> None:
-    """A message of the log is put on a queue by who may read it, or where a replay of the queue would bring it."""
+    """To copy a logged message to a queue, a user must be able to read it, or a replay of the queue must include it."""
     with Client(api.gateway.url, user=("guest", "secret")) as guest:
         for address in ("topic://a/1", "topic://b/1", "victim"):
             guest.sender(address).send_all([data(address)])
@@ -217,7 +217,7 @@ GATEWAY = (
 
 
 def test_the_gateway_as_a_whole_takes_a_right_of_its_own(serve: Serve) -> None:
-    """A rule for one Message VPN is none for all of them, however much of that one it covers."""
+    """Rules for one Message VPN, however broad, permit nothing on the gateway or on another Message VPN."""
     accesses = {"none": 0, "read-only": 3, "read-write": len(GATEWAY)}
     everything = ("log://>", "queue://>", "topic://>")
     users = {name: user(*everything, vpns=("a",), global_access=name) for name in accesses}
@@ -233,7 +233,7 @@ def test_the_gateway_as_a_whole_takes_a_right_of_its_own(serve: Serve) -> None:
             assert api.http.patch(other, json={"enabled": False}).status_code == 403
 
 
-# --- Who reads and publishes over HTTP is a user as over AMQP, with the same rights ----------------------------------
+# --- Reading and publishing over HTTP: the same users and rights as over AMQP ----------------------------------------
 
 
 def read(api: Api, subscribe: str = ">") -> int:
@@ -245,7 +245,7 @@ def publish(api: Api, address: str = "q") -> int:
 
 
 def test_who_has_the_least_learns_and_does_nothing(api: Api) -> None:
-    """Whatever is asked in whatever spelling: not what is there, nor is a queue made."""
+    """However the address is written, the user learns nothing and creates no queue."""
     sign_in(api, "writer")
     for subscribe in (">", "a/>", "#queue/q", "!a", "*", "a/b"):
         assert read(api, subscribe) == 403
@@ -264,7 +264,7 @@ def test_who_has_the_least_learns_and_does_nothing(api: Api) -> None:
 
 
 def test_who_is_not_known_or_may_not_enter_neither_reads_nor_publishes(api: Api) -> None:
-    """By password or token; what those who are known may do is what they may over AMQP (tests/gateway/permissions)."""
+    """By password or token. What known users may do is tested with AMQP's rights (tests/gateway/permissions)."""
     for name, status in (("outside", 403), ("nobody", 401), ("", 401)):
         sign_in(api, name)
         assert (read(api), publish(api)) == (status, status), name
@@ -275,7 +275,7 @@ def test_who_is_not_known_or_may_not_enter_neither_reads_nor_publishes(api: Api)
 
 
 def test_a_client_without_a_name_is_the_user_for_those(serve: Serve) -> None:
-    """On this machine, where such a user is configured; a wrong password is no name either way."""
+    """From this machine, if the user `anonymous` is configured; a wrong password does not fall back to it."""
     api = serve(users={**USERS, "anonymous": User(consume=("log://a/>",))})
     assert (read(api), read(api, "a/>"), publish(api)) == (403, 200, 403)
     assert api.http.get("/SEMP/v2/monitor/msgVpns").status_code == 401

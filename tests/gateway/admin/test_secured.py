@@ -1,4 +1,4 @@
-"""The address of administration under TLS, and users known by tokens and certificates."""
+"""Administration under TLS, and users authenticated by tokens and certificates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.gateway.admin.conftest import HASH, QUEUES, Api, Serve, Start, connec
 from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.waiting import wait_until
 
-# --- The address of administration under TLS, and users known by tokens and certificates ----------------------------
+# --- Administration under TLS, and users authenticated by tokens and certificates -----------------------------------
 
 EVERYTHING = ("queue://*", "topic://>", "log://>")
 
@@ -44,7 +44,7 @@ class Secured:
     files: Path
 
     def status(self, token: str | None = None, *, common_name: str | None = None) -> int:
-        """How a request for all queues is answered."""
+        """The status of a request for all queues."""
         context = ssl.create_default_context()
         self.authority.configure_trust(context)
         if common_name is not None:
@@ -56,7 +56,7 @@ class Secured:
 
 @pytest.fixture
 def secured(start: Start, authority: trustme.CA, tmp_path: Path) -> Secured:
-    """A gateway with certificates, of which a client's is taken and not asked for."""
+    """A gateway with certificates; a client's certificate is accepted, but not required."""
     tls = tls_of(authority, tmp_path)
     (tmp_path / "bob.hash").write_text(token_hash("bob-s-token") + "\n")
     users = {
@@ -69,7 +69,7 @@ def secured(start: Start, authority: trustme.CA, tmp_path: Path) -> Secured:
 
 
 def test_a_token_is_its_user(secured: Secured) -> None:
-    """The right token may what its user may; a wrong one, a user's hash, or none, is nobody."""
+    """A token has its user's rights; a wrong one, its hash, or none is 401."""
     assert secured.url.startswith("https://")
     assert secured.status("ann-s-token") == 200
     assert secured.status("bob-s-token") == 403
@@ -78,7 +78,7 @@ def test_a_token_is_its_user(secured: Secured) -> None:
 
 
 def test_a_certificate_is_its_user(secured: Secured) -> None:
-    """A certificate that names a user is enough; a stranger's is nothing, and never outweighs a wrong token."""
+    """A user's certificate is enough. An unknown certificate is 401; so is a wrong token with a good certificate."""
     assert secured.status(common_name="eve.example") == 200
     assert secured.status(common_name="mallory.example") == 401
     assert secured.status("wrong", common_name="eve.example") == 401
@@ -86,8 +86,8 @@ def test_a_certificate_is_its_user(secured: Secured) -> None:
 
 def test_the_verbs_take_a_token_and_an_authority(secured: Secured) -> None:
     """
-    `rewind new-token` makes both halves; `--token-file` and `--ca` use one, as the environment does. They trust the
-    authorities they are given, and say so where there is none.
+    `rewind new-token` writes a token and prints its hash. `--token-file`, or the environment, gives a token; `--ca` an
+    authority to trust. Without the authority the verb fails and says why.
     """
     ran = CliRunner().invoke(main, ["status", "--admin", secured.url])
     assert (ran.exit_code, "certificate verify failed" in ran.output) == (1, True)
@@ -110,19 +110,19 @@ def test_the_verbs_take_a_token_and_an_authority(secured: Secured) -> None:
 
 
 def test_plain_http_gets_nothing_from_a_secured_address(secured: Secured) -> None:
-    """Who forgets the `s` is not answered in clear."""
+    """A request with `http:` is not answered in clear."""
     with httpx.Client(**PLAIN_HTTP) as http, pytest.raises(httpx.TransportError):
         http.get(secured.url.replace("https", "http") + "/healthz")
 
 
 def silent(url: str) -> socket.socket:
-    """A connection that begins no handshake."""
+    """A connection that does not begin a handshake."""
     return connect(httpx.Client(base_url=url, **PLAIN_HTTP))
 
 
 @pytest.mark.parametrize("bound", ["MOST_HANDSHAKES", "MOST_HANDSHAKES_PER_ADDRESS"])
 def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    """One more than there may be, in all or of one address, is closed at once; when one is over another may begin."""
+    """Beyond the limit, of all or of one address, a handshake is closed immediately; later there is room again."""
     assert secured.status("ann-s-token") == 200
     monkeypatch.setattr(http_server, bound, 3)
     waiting = [silent(secured.url) for _ in range(3)]
@@ -146,7 +146,7 @@ def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_handshake_that_does_not_end_is_given_up(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its place is free again after some seconds."""
+    """After some seconds it no longer counts."""
     assert secured.status("ann-s-token") == 200
     monkeypatch.setattr(http_server, "HANDSHAKE_S", 0.2)
     with silent(secured.url) as waiting:
@@ -154,7 +154,7 @@ def test_a_handshake_that_does_not_end_is_given_up(secured: Secured, monkeypatch
     assert secured.status("ann-s-token") == 200
 
 
-# --- Who asks is known before anything else is read of a request ----------------------------------------------------
+# --- Requests are authenticated before anything after the head is read ----------------------------------------------
 
 ROOT = "Authorization: Basic " + base64.b64encode(b"root:secret").decode() + "\r\n"
 TIMEOUT = 20
@@ -167,13 +167,13 @@ def api(serve: Serve) -> Api:
 
 
 def head(method: str = "POST", path: str = QUEUES, more: str = "") -> bytes:
-    """The head of a request whose body never comes as a whole."""
+    """The head of a request whose body is never sent completely."""
     text = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{more}"
     return f"{text}Content-Length: 1000\r\n\r\n".encode()
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """The gateway closes it, whatever it says before."""
+    """Read until the gateway closes the connection; then True."""
     try:
         while sock.recv(65_536):
             pass
@@ -183,7 +183,7 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 def test_who_is_not_known_is_told_so_before_the_body(api: Api) -> None:
-    """The answer is there while the body is not, and names how to sign in."""
+    """401 comes before the body, and says how to authenticate."""
     wrong = ("", ROOT.replace("=", ""), "Authorization: Bearer x\r\n", "Authorization: x\r\n")
     paths = (QUEUES, "/SEMP/v2/action/reload", "/metrics", "/nothing", "/SEMP/v2/x")
     for path, more in itertools.product(paths, wrong):
@@ -195,7 +195,7 @@ def test_who_is_not_known_is_told_so_before_the_body(api: Api) -> None:
 
 
 def test_the_rest_of_a_refused_body_is_not_waited_for(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who goes on sending a body that nobody wants is cut off."""
+    """A client that goes on sending a refused body is disconnected."""
     monkeypatch.setattr(http_server, "REST_S", 0.5)
     with connect(api.http) as sock:
         sock.sendall(head())
@@ -205,8 +205,8 @@ def test_the_rest_of_a_refused_body_is_not_waited_for(api: Api, monkeypatch: pyt
 
 def test_bodies_have_bounds(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    What is held of requests that are not whole yet is counted over all of them, and given free with each; each comes in
-    time or not at all, an administrator's, too.
+    The bytes of all incomplete bodies together are limited, and are freed with each request. A body that is not
+    complete in time is 408, for an administrator, too.
     """
     monkeypatch.setattr(middleware, "MOST_HELD_BYTES", 1_000)
     with connect(api.http) as sock:
@@ -229,7 +229,7 @@ def test_bodies_have_bounds(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_second_head_is_waited_for_no_longer_than_the_first(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A letter now and then keeps no connection, whatever it has asked before."""
+    """A byte now and then does not keep a connection open, even after an earlier request."""
     monkeypatch.setattr(http_server, "HEAD_S", 0.4)
     with connect(api.http) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -247,7 +247,7 @@ def test_a_second_head_is_waited_for_no_longer_than_the_first(
 
 
 def test_connections_that_ask_nothing_keep_nobody_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the bound the one that has been without a request the longest makes room, and one with a request does not."""
+    """At the limit, the connection that has had no request for longest is closed; one with a request stays."""
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 4)
     busy = connect(api.http)
     busy.sendall(head(more=ROOT))

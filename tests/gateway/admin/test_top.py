@@ -1,4 +1,4 @@
-"""`rewind top`: what it shows of what AMQP clients do, and that it outlives the gateway that it looks at."""
+"""`rewind top`: what it shows of AMQP clients' traffic, and that it survives a gateway that goes away."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from tests.support.running import RunningGateway, settings_for
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has much to do is no gateway that is away."""
+    """A long timeout, so that a slow machine does not count as a gateway that is unavailable."""
     monkeypatch.setattr(looking, "ANSWER_S", 100.0)
 
 
 def top(url: str, *words: str) -> Result:
-    """`rewind top`, with a look right after the other."""
+    """Run `rewind top` with its shortest interval."""
     return CliRunner().invoke(main, ["top", "--interval", "0.5", *words, "--admin", url])
 
 
 def watch(url: str, seconds: list[float]) -> Watch:
-    """Looks at times that the test says."""
+    """A watch whose clock the test sets."""
     return Watch(CliApi(url, "default", None, None, as_json=True), lambda: seconds[0])
 
 
 def test_rates_are_what_clients_did_between_two_looks(api: Api, client: Client) -> None:
-    """Published and settled a second, and by how much each queue grew; the deepest stands first."""
+    """Messages published and settled a second, and each queue's growth; the deepest queue is first."""
     seconds = [100.0]
     looks = watch(str(api.http.base_url), seconds)
     client.sender("shallow").send_all([data(i) for i in range(1)])
@@ -64,7 +64,7 @@ def test_rates_are_what_clients_did_between_two_looks(api: Api, client: Client) 
 
 
 def test_what_is_replayed_is_shown_while_it_goes_on(api: Api, client: Client) -> None:
-    """A job with its name and how far it is; once it has ended, it is history and no part of a look."""
+    """A running job with its name and progress; once it has ended, it is not shown."""
     client.sender("topic://a").send_all([data(i) for i in range(3)])
     looks = watch(str(api.http.base_url), [100.0])
     copy = {"target": "queue://copies", "rate": 0.01, "name": "slow"}
@@ -80,7 +80,7 @@ def test_what_is_replayed_is_shown_while_it_goes_on(api: Api, client: Client) ->
 def test_queues_are_not_listed_again_and_again_where_that_takes_long(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list that took a second is asked for again after twenty: between, what was known is shown."""
+    """If a list takes a second, it is read again only after twenty; until then the old one is shown."""
     seconds = [100.0]
     looks = watch(str(api.http.base_url), seconds)
     ask = CliApi.ask
@@ -101,7 +101,7 @@ def test_queues_are_not_listed_again_and_again_where_that_takes_long(
 
 
 def test_a_gateway_that_goes_away_is_seen_again_when_it_is_back(tmp_path: Path) -> None:
-    """Meanwhile its last state is shown with the reason; its counters begin anew and make no rate below zero."""
+    """Meanwhile the last state is shown with the reason. Its counters restart at zero, and no rate is negative."""
     port = free_port()
     settings = settings_for(tmp_path / "data", admin=AdminListener(port=port))
     url = f"http://127.0.0.1:{port}"
@@ -125,7 +125,7 @@ def test_a_gateway_that_goes_away_is_seen_again_when_it_is_back(tmp_path: Path) 
 
 
 def test_looks_are_lines_for_a_program_and_without_a_terminal(api: Api, client: Client) -> None:
-    """As many as were asked for: with --json the numbers are the interface's, else they stand below each other."""
+    """As many looks as requested: with --json the attributes of the API, otherwise lines of text without colours."""
     client.sender("q").send_all([data(1)])
     ran = top(str(api.http.base_url), "--count", "2", "--json")
     assert ran.exit_code == 0, ran.output
@@ -144,7 +144,7 @@ def test_looks_are_lines_for_a_program_and_without_a_terminal(api: Api, client: 
 
 
 def test_nobody_there_is_waited_for_and_a_refusal_ends_it(api: Api) -> None:
-    """From the first look on: the gateway may be about to start. A refusal is no absence, which no text tells apart."""
+    """An absent gateway is waited for, as it may be about to start; a refusal by a gateway ends the verb."""
     ran = top("http://127.0.0.1:9", "--count", "1")
     assert ran.exit_code == 0
     assert "no gateway's administration at http://127.0.0.1:9" in ran.stdout
@@ -172,7 +172,7 @@ LOG = {"msgSpoolUsage": 1 << 20, "maxSpoolUsage": 2, "usagePercent": 50, "firstM
 
 
 def test_a_terminal_has_one_view_as_high_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queues that do not fit are counted; names steer no terminal; the last view stays when it ends."""
+    """Queues that do not fit are counted; control characters in names are escaped; the last view stays at the end."""
     queues = [
         {"queueName": f"q{number}\x1b[2J", "spooledMsgCount": 100 - number, "msgsPerSecond": 1.5}
         for number in range(50)
@@ -193,7 +193,7 @@ def test_a_terminal_has_one_view_as_high_as_it_is(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ctrl_c_is_how_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a complaint, and with status 0."""
+    """Without a message, and with status 0."""
 
     def stop(self: Watch) -> Look:
         raise KeyboardInterrupt
@@ -204,7 +204,7 @@ def test_ctrl_c_is_how_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gateway_that_does_not_answer_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a bound of seconds, in which the view says what was known."""
+    """After a timeout; the view then names the problem."""
     monkeypatch.setattr(looking, "ANSWER_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"

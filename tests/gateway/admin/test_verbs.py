@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 
 
 def test_waiting_shows_how_far_a_replay_is(api: Api, client: Client) -> None:
-    """`--wait` returns once an AMQP client has acknowledged all; the bar has the states and says how many are left."""
+    """`--wait` returns once a client has acknowledged all; the progress bar shows the state and how many are left."""
     client.sender("q").send_all([data(i) for i in range(50)])
     labels: list[str] = []
     progressbar = click.progressbar
@@ -64,7 +64,7 @@ def test_waiting_shows_how_far_a_replay_is(api: Api, client: Client) -> None:
 
 
 def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) -> None:
-    """The exit status is 1 then, with the reason in a sentence."""
+    """The exit status is 1, and a sentence says why."""
     client.sender("q").send_all([data(i) for i in range(5)])
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(api.rewind, "replay", "start", "q", "--wait")
@@ -76,7 +76,7 @@ def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) 
 
 
 def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> None:
-    """Who asked, onto what, how it ended: by HTTP page by page and by endpoint, and by the verbs."""
+    """Requester, target and outcome: over HTTP by page and by endpoint, and with the verbs."""
     client.sender("q").send_all([data(i) for i in range(5)])
     client.sender("r").send_all([data(i) for i in range(5)])
 
@@ -112,7 +112,7 @@ def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> N
 
 
 def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
-    """On a terminal: nothing is replayed when anything else is typed; `--yes` asks nothing, nor does a script."""
+    """On a terminal, nothing is replayed unless the name is typed. `--yes` skips the question; so does a script."""
     client.sender("q").send_all([data(0)])
 
     def run(typed: str, *options: str) -> int:
@@ -128,7 +128,7 @@ def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
 
 
 def test_what_the_log_does_not_have_is_kept_by_the_verbs(api: Api, client: Client) -> None:
-    """The preview counts it, who is asked for the name is told, and the queue has it afterwards."""
+    """The preview counts the kept messages, the prompt names them, and the queue has them after the replay."""
     client.sender("q").send_all([data(i) for i in range(3)])
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2"})
 
@@ -144,7 +144,7 @@ def test_what_the_log_does_not_have_is_kept_by_the_verbs(api: Api, client: Clien
 
 
 def test_the_log_is_configured_by_verbs(api: Api) -> None:
-    """What the log takes, keeps and holds is said with verbs; what cannot be is refused with exit status 1."""
+    """What the log takes, its quota and its points; an invalid value ends with exit status 1."""
 
     def run(words: str) -> int:
         return api.rewind("log", *words.split()).exit_code
@@ -164,7 +164,7 @@ def test_the_log_is_configured_by_verbs(api: Api) -> None:
 
 
 def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Client) -> None:
-    """A dead message queue that is changed live gets the next dead message, with what is in it."""
+    """After the dead message queue is changed, the next dead message goes to the new one."""
     api.make("/queues", {"queueName": "q", "maxRedeliveryCount": 1, "deadMsgQueue": "dead1"})
     for number, dead in enumerate(("dead1", "dead2")):
         api.change("/queues/q", {"deadMsgQueue": dead})
@@ -178,7 +178,7 @@ def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Cli
 
 
 def test_verbs_and_options_are_completed() -> None:
-    """What a shell asks for after TAB is answered with the verbs and options there are."""
+    """The completion that a shell asks for on TAB has all verbs and options."""
     complete = ShellComplete(main, {}, "rewind", "_REWIND_COMPLETE")
     for typed, offered in (
         ([""], {"replay", "log", "queue", "topic-endpoint", "subscription", "point", "client", "status"}),
@@ -199,12 +199,12 @@ def test_each_shell_has_its_script() -> None:
         assert "rewind" in ran.output
 
 
-# --- Every operation that Solace's documentation of replay names, under load ------------------------------------------
+# --- Every operation in Solace's documentation of replay, under load --------------------------------------------------
 
 
 @pytest.fixture
 def publishing(api: Api, gateway: RunningGateway) -> Iterator[Publishing]:
-    """Load beside everything that the test does, with a queue that takes it while the log takes nothing."""
+    """Publishes while the test runs, also to a queue while the log is disabled."""
     api.make_queue("load", "load/>")
     with Publishing(gateway.url, "topic://load/1", limit=60_000) as publishing:
         publishing.wait_for(500)
@@ -214,7 +214,7 @@ def publishing(api: Api, gateway: RunningGateway) -> Iterator[Publishing]:
 def test_every_operation_is_done_under_load(
     api: Api, client: Client, gateway: RunningGateway, publishing: Publishing
 ) -> None:
-    """Each verb, and the request that it makes, does what it says under load, and an AMQP client sees it."""
+    """Each verb, and its request, does what it says under load, as an AMQP client sees."""
 
     def do(verb: str) -> Any:
         ran = api.rewind(*verb.split(), "--json")
@@ -238,7 +238,7 @@ def test_every_operation_is_done_under_load(
     receiver.close()
     ids = [str(one.annotations["x-opt-replay-id"]) for one in first]
 
-    # Replays: all, after a message, from one, from a point; the preview had said how many.
+    # Replays: of all, after a message, from a message, from a point; the preview says how many messages.
     for start, expected in (("beginning", 6), (ids[1], 4), (f"#{first[5].id}", 1), ("point:release", 3)):
         assert do(f"replay preview q --from {start}")["msgCount"] == expected
         do(f"replay start q --from {start}")
@@ -250,7 +250,7 @@ def test_every_operation_is_done_under_load(
         receiver.close()
         wait_until(lambda: do("replay show q")["replayState"] == "complete", "acknowledged")
 
-    # One consumer is told that a replay was started, and comes again; cancelled and kept, cancelled and gone.
+    # A consumer is detached because a replay started, and attaches again; replays are cancelled and dropped or kept.
     receiver = client.receiver("q", credit=10)
     do("replay start q --from point:release")
     assert receiver.detached_by_peer().subcode == 141
@@ -268,7 +268,7 @@ def test_every_operation_is_done_under_load(
     assert do("replay show te --topic-endpoint")["replayState"] == "failed"
     assert gateway.depth("te") == 0
 
-    # What lies on a queue: dropped; and one message of the log put on it.
+    # A queue is purged; then a message of the log is copied to it.
     do("queue purge q")
     assert gateway.depth("q") == 0
     do(f"queue copy q {ids[2]}")
@@ -277,7 +277,7 @@ def test_every_operation_is_done_under_load(
     receiver.close()
     do("queue purge q")
 
-    # The log: what it takes, how much, and from where on it holds it.
+    # The log: whether it takes messages, its quota, and its oldest message.
     do("log disable")
     sender.send_all([data("not logged")])
     do("log enable")
@@ -293,7 +293,7 @@ def test_every_operation_is_done_under_load(
     assert texts(log.drain()) == ["3", "4", "5", "logged"]
     log.close()
 
-    # Clients, and the end of it.
+    # Clients are disconnected.
     with Client(gateway.url) as other:
         name = other.connection.container
         assert name in [one["clientName"] for one in api.seen("/clients", count=100)]
@@ -310,7 +310,7 @@ def test_every_operation_is_done_under_load(
 
 
 class Rewind:
-    """`rewind VERB… --admin …`."""
+    """Runs `rewind VERB… --admin …`."""
 
     def __init__(self, api: Api) -> None:
         self.run = api.rewind
@@ -331,7 +331,7 @@ def rewind(api: Api) -> Rewind:
 
 
 def test_what_is_shown_is_told_in_words(rewind: Rewind) -> None:
-    """No two lines are called alike, and none as a program calls it; queues have that behind, for `set`."""
+    """Labels are unique, and none is an attribute's name; for queues that name follows, for `set`."""
     rewind("queue", "create", "q")
     for words in (("status",), ("vpn", "show"), ("log", "show"), ("queue", "show", "q")):
         names = list(rewind.json(*words))
@@ -347,7 +347,7 @@ def test_what_is_shown_is_told_in_words(rewind: Rewind) -> None:
 
 
 def test_what_one_looks_for_comes_first(rewind: Rewind, client: Client) -> None:
-    """State, depth, consumers, oldest message and replay; what is zero, unset or a default is behind `--all`."""
+    """State, depth, consumers, oldest message and replay; values that are zero, unset or default need `--all`."""
     rewind("queue", "create", "q", "--set", "maxBindCount=2")
     assert _labels(rewind("queue", "show", "q")) == ["queue", "messages", "consumers", "max consumers"]
     client.sender("q").send_all([data(0), data(1)])
@@ -364,17 +364,17 @@ def test_what_one_looks_for_comes_first(rewind: Rewind, client: Client) -> None:
     ]  # fmt: skip
     assert "replays failed" not in state
     assert "replays failed" in rewind("status", "--all")
-    # A program is told all, as ever.
+    # A program gets all attributes.
     assert {"replayFailureCount", "maxMsgCount", "oldestMsgTimeMs"} <= set(rewind.json("queue", "show", "q"))
     assert "msgReplayFailedCount" in rewind.json("status")
-    # The store's engine with its version is the first thing asked in a bug report.
+    # The store's engine and version, which every bug report needs.
     [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
     assert rewind.json("status")["storeEngine"] == f"SQLite {version}"
     assert f"SQLite {version}" in rewind("status")
 
 
 def test_a_status_without_a_log_to_be_read(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that cannot be read is when a status is wanted most: it comes without the log's part."""
+    """If the store cannot be read, the status is shown without the log."""
     look = CliApi.look
 
     def without_log(self: CliApi, *names: str, **query: Any) -> Any:
@@ -391,7 +391,7 @@ def _labels(shown: str) -> list[str]:
 
 
 def test_a_queue_is_made_filled_and_purged(rewind: Rewind, client: Client) -> None:
-    """What an administrator does with a queue in its life, in words; `--wait` returns when a replay is complete."""
+    """Each step as the verbs print it; `--wait` returns when the replay is complete."""
     rewind("queue", "create", "q", "--set", "accessType=exclusive", "--set", "maxBindCount=2")
     assert rewind.json("replay", "start", "q", "--wait")["replayState"] == "complete", (
         "of an empty log at once"
@@ -407,7 +407,7 @@ def test_a_queue_is_made_filled_and_purged(rewind: Rewind, client: Client) -> No
 
 
 def test_the_log_is_shown_listed_and_trimmed(rewind: Rewind, client: Client, gateway: RunningGateway) -> None:
-    """The log's verbs say what it holds, and its file is sound while it is in use."""
+    """The log's verbs say what it holds; `rewind store check` finds its file sound while in use."""
     client.sender("topic://a/1").send_all([data(i) for i in range(5)])
     assert rewind.json("log", "show")["lastMsgId"] == 5
     lines = rewind("log", "messages", "--from", "#4", "--json").splitlines()
@@ -419,14 +419,14 @@ def test_the_log_is_shown_listed_and_trimmed(rewind: Rewind, client: Client, gat
 
 
 def test_what_the_gateway_refuses_is_said(rewind: Rewind) -> None:
-    """A refusal is one sentence on stderr and exit status 1; so is a gateway that is not there."""
+    """A refusal, or an unavailable gateway, is a sentence on stderr and exit status 1."""
     refused = rewind.run("queue", "show", "none")
     sentence = "Error: there is no queue 'none'; `rewind queue list` shows those there are\n"
     assert (refused.exit_code, refused.stderr) == (1, sentence)
     absent = CliRunner().invoke(main, ["status", "--admin", "http://127.0.0.1:9"])
     assert absent.exit_code == 1
     assert "no gateway's administration at http://127.0.0.1:9" in absent.stderr
-    # A program is told the same as an object, with the gateway's code.
+    # A program gets the same as an object, with the gateway's code.
     refused = rewind.run("queue", "show", "none", "--json")
     assert (refused.exit_code, refused.stdout) == (1, "")
     error = {"description": "there is no queue 'none'", "code": 6, "status": "NOT_FOUND"}
@@ -435,13 +435,13 @@ def test_what_the_gateway_refuses_is_said(rewind: Rewind) -> None:
     assert absent.exit_code == 1
     assert "no gateway's administration" in json.loads(absent.stderr)["error"]["description"]
     assert rewind.run("queue", "set", "q", "novalue").exit_code == 2
-    negative = rewind.run("log", "quota", "-5")  # is no unknown option
+    negative = rewind.run("log", "quota", "-5")  # a negative number, not an unknown option
     assert (negative.exit_code, "-5 is not in the range x>=0" in negative.stderr) == (2, True)
     assert rewind.run("log", "quota", "--bogus").exit_code == 2
 
 
 def test_a_name_mistyped_is_answered_with_those_like_it(rewind: Rewind) -> None:
-    """A person is told what was probably meant, and which verb lists what there is; a program is not."""
+    """A person is told the most similar name, and the verb that lists all; a program is not."""
     for noun, more, asked in (
         ("queue", [], ["queue", "show", "order"]),
         ("point", [], ["point", "delete", "order"]),
@@ -464,7 +464,7 @@ def test_clients_are_listed_and_disconnected(rewind: Rewind, client: Client) -> 
 
 
 def test_message_vpns_are_listed(rewind: Rewind) -> None:
-    """All of them, whichever `--vpn` says."""
+    """All of them, whatever `--vpn` says."""
     rewind("vpn", "create", "--vpn", "trading")
     lines = rewind("vpn", "list", "--json").splitlines()
     assert [json.loads(line)["msgVpnName"] for line in lines] == ["default", "trading"]
@@ -472,7 +472,7 @@ def test_message_vpns_are_listed(rewind: Rewind) -> None:
 
 
 def test_a_start_before_the_log_can_be_clamped(rewind: Rewind, client: Client) -> None:
-    """What the refusal offers can be had: the replay then begins with the first message that there is."""
+    """`--clamp`, which the refusal suggests, begins the replay at the oldest message."""
     client.sender("q").send_all([data(i) for i in range(3)])
     refused = rewind.run("replay", "start", "q", "--from", "10D")
     assert refused.exit_code == 1
@@ -483,7 +483,7 @@ def test_a_start_before_the_log_can_be_clamped(rewind: Rewind, client: Client) -
 
 
 def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> None:
-    """Sent with a delay, listed with when it is due; delivered now, or cancelled."""
+    """A delayed message is listed with its delivery time, and then released or cancelled."""
     rewind("queue", "create", "q")
     send = ["send", "q", "--delay", "2h", "--url", gateway.url]
     for verb, told in (("release-delayed", "waits no longer"), ("cancel-delayed", "will not be delivered")):
@@ -501,7 +501,7 @@ def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> Non
 
 
 def test_the_newest_values(rewind: Rewind, client: Client) -> None:
-    """Keys listed with their messages, one alone, one deleted."""
+    """Keys are listed with their messages, all or one; one is deleted."""
     rewind("queue", "create", "v", "--set", "kind=last-value")
     rewind("subscription", "add", "v", "p/>")
     for topic, text in (("p/a", "a1"), ("p/b", "b1"), ("p/a", "a2")):
@@ -519,7 +519,7 @@ def test_the_newest_values(rewind: Rewind, client: Client) -> None:
 
 
 def test_words_that_mean_nothing_are_wrong_usage() -> None:
-    """A delay, and an administration's address without its scheme: refused with what to write."""
+    """An invalid delay, or an administration URL without a scheme: refused with what to write."""
     for text in ("soon", "-5s", "5", "1w"):
         ran = CliRunner().invoke(main, ["send", "q", "--delay", text], input="x\n")
         assert (ran.exit_code, "write 30s, 10m, 2h or 1D" in ran.stderr) == (2, True), text

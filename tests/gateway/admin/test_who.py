@@ -1,4 +1,4 @@
-"""Who gets what, who may do what, and what is configured, as an administrator asks."""
+"""Which endpoints a topic leads to, what a user may do, and what is configured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def matches(api: Api, topic: str) -> set[tuple[str, str, str]]:
 
 
 def test_who_would_get_a_topic(api: Api) -> None:
-    """By which subscription; not whom an exception leaves out; a queue by its own name, too."""
+    """With the subscription that matches; an exception leaves an endpoint out; a queue's own topic leads to it."""
     for name, kind in (("q", "queue"), ("other", "queue"), ("s", "stream")):
         api.make("/queues", {"queueName": name, "kind": kind})
     for name, topic in (("q", "b"), ("q", "a/*"), ("other", "a/>"), ("other", "!a/no"), ("s", ">")):
@@ -47,7 +47,7 @@ def decision(api: Api, user: str, **query: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def users(serve: Serve) -> Api:
-    """Of a gateway with users, who signs in as the administrator."""
+    """The administration of a gateway with users; requests come from its administrator."""
     ann = User(
         password=HASH,
         consume=("topic://a/>", "!topic://a/no/>", "queue://q*"),
@@ -60,7 +60,7 @@ def users(serve: Serve) -> Api:
 
 
 def test_a_decision_names_its_rule(users: Api) -> None:
-    """The pattern that permits or forbids; None where none does, and a sentence either way."""
+    """The rule that permits or forbids, or None, and a sentence."""
     for user, action, address, is_allowed, rule in (
         ("ann", "consume", "topic://a/>", False, "consume !topic://a/no/>"),
         ("ann", "consume", "topic://a/b/>", True, "consume topic://a/>"),
@@ -79,7 +79,7 @@ def test_a_decision_names_its_rule(users: Api) -> None:
 
 
 def test_what_cannot_be_decided_is_refused(users: Api) -> None:
-    """Of nobody, in no Message VPN, to nothing; and who has no global access learns nothing of others."""
+    """An unknown user or Message VPN, or a wrong address or action; without global access a user sees no other."""
     path = "/SEMP/v2/monitor/users"
     for user, query, status in (
         ("nobody", {"action": "consume", "address": "q"}, "NOT_FOUND"),
@@ -97,7 +97,7 @@ def test_what_cannot_be_decided_is_refused(users: Api) -> None:
 
 
 def test_where_nobody_is_configured_everything_is_permitted(api: Api) -> None:
-    """And the sentence says why; there is no user to be listed."""
+    """The sentence says that no users are configured; the list of users is empty."""
     assert api.http.get("/SEMP/v2/monitor/users").json()["data"] == []
     found = decision(api, "anybody", action="administer", address="log://>")
     assert (found["isAllowed"], found["rule"]) == (True, None)
@@ -105,7 +105,7 @@ def test_where_nobody_is_configured_everything_is_permitted(api: Api) -> None:
 
 
 def test_users_and_the_configuration_are_shown_without_secrets(users: Api) -> None:
-    """With what users may do to the gateway; as TOML, and no hash in it."""
+    """Users with their global access, and the configuration as TOML, without hashes."""
     assert users.http.get("/SEMP/v2/monitor/users").json()["data"] == [
         {"userName": "ann", "globalAccess": "none"},
         {"userName": "out", "globalAccess": "none"},
@@ -118,7 +118,7 @@ def test_users_and_the_configuration_are_shown_without_secrets(users: Api) -> No
 
 
 def test_what_an_administrator_changed_is_in_the_configuration(api: Api) -> None:
-    """It is in force."""
+    """A change that an administrator made appears in the configuration in effect."""
     api.change("/replayLogs/default", {"maxSpoolUsage": 4_321})
     text = api.http.get("/SEMP/v2/monitor/configuration").json()["data"]["toml"]
     assert tomllib.loads(text)["vpn"]["default"]["replay_log"]["quota_mb"] == 4_321

@@ -1,4 +1,4 @@
-"""The command line: what is printed where, options of all verbs, and words for people."""
+"""The command line: what is printed where, options before the verb, and values in words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gateway.config import Configuration, Listener, Settings
 
 
 def rewind(*arguments: str | Path, stdin: str | None = None) -> Result:
-    """One run of the command, in this process."""
+    """Run the command in this process."""
     return CliRunner().invoke(
         main, [str(argument) for argument in arguments], input=stdin, prog_name="rewind"
     )
@@ -36,7 +36,7 @@ def rewind(*arguments: str | Path, stdin: str | None = None) -> Result:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """Settings that `serve` was started with; the server itself is left out and ends with status 7."""
+    """The settings with which `serve` was called; the server itself is replaced, and exits with status 7."""
     started: list[Settings] = []
 
     def serve(configuration: Configuration) -> int:
@@ -57,7 +57,7 @@ def test_serve_without_options_serves_the_defaults(served: list[Settings]) -> No
 
 
 def test_options_win_over_the_file(served: list[Settings], tmp_path: Path) -> None:
-    """`--data`, `--listen` and `--admin` replace what the file says; the rest of it holds."""
+    """`--data`, `--listen` and `--admin` replace the file's values; all others stay."""
     file = tmp_path / "rewind.toml"
     file.write_text("data = 'elsewhere'\n[[listener]]\nport = 1\n[log]\nlevel = 'debug'\n")
     places = ["--listen", "127.0.0.1:0", "--listen", "[::1]:0", "--admin", "127.0.0.1:0"]
@@ -73,7 +73,7 @@ def test_options_win_over_the_file(served: list[Settings], tmp_path: Path) -> No
 def test_a_wrong_configuration_is_status_2_with_every_problem(
     command: str, served: list[Settings], tmp_path: Path
 ) -> None:
-    """Each problem is a line on stderr, stdout stays empty, and nothing is started."""
+    """Each problem is a line on stderr, stdout is empty, and nothing is started."""
     file = tmp_path / "rewind.toml"
     file.write_text("dta = 1\n[log]\nlevel = 'loud'\n")
     result = rewind(command, "--config", file)
@@ -94,7 +94,7 @@ def test_a_wrong_option_is_status_2(served: list[Settings]) -> None:
 
 
 def test_check_config_prints_the_settings_in_effect(tmp_path: Path) -> None:
-    """As TOML, defaults included, without hashes; `--json` has the same for programs."""
+    """As TOML, with defaults and without hashes; `--json` prints the same for programs."""
     stored = hash_password("secret", salt=b"0123456789abcdef")
     file = tmp_path / "rewind.toml"
     file.write_text(f'[user.ann]\npassword = "{stored}"\n')
@@ -108,7 +108,7 @@ def test_check_config_prints_the_settings_in_effect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "typed"), [(["--stdin"], "secret\n"), ([], "secret\nsecret\n")])
 def test_a_password_s_hash_is_all_there_is_on_stdout(options: list[str], typed: str) -> None:
-    """The hash can be piped on, is not the same twice, and holds no password."""
+    """The hash can be piped, differs from run to run, and the password is not printed."""
     first, second = (rewind("hash-password", *options, stdin=typed) for _ in range(2))
     assert first.exit_code == 0
     for result in (first, second):
@@ -126,7 +126,7 @@ def test_a_password_s_hash_is_all_there_is_on_stdout(options: list[str], typed: 
     ],
 )
 def test_no_hash_is_made_of_what_is_no_password(options: list[str], typed: str, sentence: str) -> None:
-    """A mistyped repetition, and nothing."""
+    """A repetition that differs, or an empty password."""
     result = rewind("hash-password", *options, stdin=typed)
     assert result.exit_code != 0
     assert result.stdout == ""
@@ -142,13 +142,13 @@ def test_the_package_is_the_command() -> None:
     assert run.stderr == ""
 
 
-# --- Options of all verbs stand before or behind the verb, and mean the same ------------------------------------------
+# --- Options of all verbs may be before or after the verb, and mean the same ------------------------------------------
 
 NOBODY = "http://127.0.0.1:9"
 
 
 def moved(*words: str) -> list[str]:
-    """The arguments as the verb reads them."""
+    """The arguments as the verb gets them."""
     return behind_the_verb(main, click.Context(main), words)
 
 
@@ -168,12 +168,12 @@ def moved(*words: str) -> list[str]:
     ],
 )
 def test_what_stands_before_is_read_behind(said: list[str], expected: list[str]) -> None:
-    """Wherever it stands among the words of the verb; a verb's own options and arguments stay."""
+    """The options move behind the verb; the verb's own options and arguments stay where they are."""
     assert moved(*said) == expected
 
 
 def test_every_verb_can_have_its_options_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each verb that administers, the Message VPN and the form are taken before it."""
+    """Every verb of administration takes --vpn and --json before it."""
     asked: list[tuple[str, bool]] = []
 
     def ask(self: Api, *_args: object, **_query: object) -> None:
@@ -192,14 +192,14 @@ def test_every_verb_can_have_its_options_before(monkeypatch: pytest.MonkeyPatch)
 
 
 def options(command: click.Command) -> set[str]:
-    """As they are typed."""
+    """The names of a command's options."""
     return {name for parameter in command.params for name in parameter.opts}
 
 
 def leaves(
     group: click.Group, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[tuple[str, ...], list[str]], click.Command]]:
-    """The verbs below a group with what each has to be given."""
+    """The verbs of a group, each with examples of its required arguments and options."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -244,27 +244,27 @@ def _example(argument: click.Parameter) -> str:
     ],
 )
 def test_what_contradicts_is_said(words: list[str], sentence: str) -> None:
-    """Wrong usage is status 2 and a sentence, wherever the option stands."""
+    """A wrong usage is status 2 and a sentence, before or after the verb."""
     ran = CliRunner().invoke(main, words)
     assert ran.exit_code == 2
     assert sentence in ran.stderr
 
 
 def test_the_same_said_twice_is_no_contradiction() -> None:
-    """A script's options before the verb and a person's behind it may agree."""
+    """An option may be given before and after the verb, if both values are the same."""
     ran = CliRunner().invoke(main, ["--admin", NOBODY, "--json", "status", "--json", "--admin", NOBODY])
     assert ran.exit_code == 1
     assert NOBODY in json.loads(ran.stderr)["error"]["description"]
 
 
 def test_before_wins_over_the_environment() -> None:
-    """As it does behind the verb; and that no gateway is there comes with the next command."""
+    """As an option after the verb does. If no gateway is there, the command to start one is printed."""
     ran = CliRunner().invoke(main, ["--admin", NOBODY, "status"], env={"REWIND_ADMIN": "http://127.0.0.1:1"})
     assert NOBODY in ran.stderr
     assert "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is" in ran.stderr
 
 
-# --- What the command prints for people: words for numbers and times, tables, and colours on a terminal alone ---------
+# --- What the command prints for people: numbers and times in words, tables, and colours on a terminal only -----------
 
 QUEUE = {
     "queueName": "orders",
@@ -278,7 +278,7 @@ COLUMNS = tuple(QUEUE)
 
 @pytest.fixture
 def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The reader is there."""
+    """The local time zone is Tokyo's."""
     with monkeypatch.context() as changed:
         changed.setenv("TZ", "Asia/Tokyo")
         time.tzset()
@@ -306,7 +306,7 @@ def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_numbers_in_words(said: str, expected: str) -> None:
-    """Sizes in the settings' megabytes, counts with separators, lengths of time in two units at most, one line."""
+    """Sizes in megabytes as in the settings, counts with separators, durations in at most two units."""
     assert said == expected
 
 
@@ -315,13 +315,13 @@ def test_numbers_in_words(said: str, expected: str) -> None:
     ("away_ms", "beside"), [(180_000, "(3 minutes ago)"), (0, "(now)"), (-2 * words.DAY_MS, "(in 2 days)")]
 )
 def test_a_time_is_the_reader_s_with_the_zone(away_ms: int, beside: str) -> None:
-    """As the clock on the wall has it, and how far away that is."""
+    """Local time with the zone, and how long ago or ahead it is."""
     at_ms = 1_767_323_045_000
     assert words.moment_and_age(at_ms, at_ms + away_ms) == f"2026-01-02 12:04:05 JST {beside}"
 
 
 def test_a_time_that_no_calendar_has() -> None:
-    """It is said in milliseconds: a publisher may send any."""
+    """It is printed in milliseconds: a publisher may send any value."""
     assert words.moment(2**62) == "4,611,686,018,427,387,904 ms"
 
 
@@ -352,12 +352,12 @@ def test_a_time_that_no_calendar_has() -> None:
     ],
 )
 def test_attributes_in_words(name: str, value: object, expected: str) -> None:
-    """The kind of a value follows from its name; an id stays a plain number, which starts as `#123` take."""
+    """The format follows from the attribute's name; an id stays a plain number, as in the start `#123`."""
     assert text_of(name, value) == expected
 
 
 def test_a_heading_is_words() -> None:
-    """What no table names is the attribute's name, parted."""
+    """An attribute without a label of its own gets its name, split into words."""
     assert (heading_of("msgSpoolUsage"), heading_of("somethingNewCount")) == ("size", "something new count")
 
 
@@ -375,7 +375,7 @@ def test_a_heading_is_words() -> None:
 def test_a_line_of_an_object_is_called_in_words(
     name: str, label: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the unit, which the value says; the name that `set` takes stands behind, where that is wanted."""
+    """The label leaves out the unit, which the value has; the attribute's name for `set` follows if requested."""
     tables.print_object({name: 1})
     assert capsys.readouterr().out.startswith(f"{label}  ")
     tables.print_object({name: 1}, with_names=True)
@@ -384,8 +384,8 @@ def test_a_line_of_an_object_is_called_in_words(
 
 def test_a_table_that_is_piped_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    As wide as it has to be, without colours and without spaces at the ends of lines. A queue may be called like rich's
-    words for a colour, or like the bytes that steer a terminal.
+    As wide as needed, without colours or trailing blanks. Markup of rich and control characters in a queue's name have
+    no effect.
     """
     long, odd = "o" * 300, "[red]a\x1b[2Jb"
     tables.print_table(
@@ -397,7 +397,7 @@ def test_a_table_that_is_piped_is_plain_lines(capsys: pytest.CaptureFixture[str]
     assert second.startswith(long)
     assert third.startswith("[red]a\\x1b[2Jb")
     assert head == head.rstrip()
-    # Numbers stand below each other.
+    # Numbers are aligned to the right.
     assert first.index("1,234,567") + len("1,234,567") == second.index(" 0 ") + 2
     tables.print_table([], COLUMNS, "no queues")
     assert capsys.readouterr().out == "no queues\n", "in place of a heading without lines"
@@ -407,7 +407,7 @@ def test_a_table_that_is_piped_is_plain_lines(capsys: pytest.CaptureFixture[str]
 def test_a_terminal_has_colours_if_it_may(
     no_color: str | None, is_red: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What failed is red there, unless NO_COLOR is set; nothing is lost on a narrow one."""
+    """A failed state is red, unless NO_COLOR is set; on a narrow terminal no text is lost."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     if no_color is not None:
@@ -421,7 +421,7 @@ def test_a_terminal_has_colours_if_it_may(
 
 
 def test_json_takes_no_rich() -> None:
-    """A program that asks for JSON does not wait for what draws tables to load; nor does the definition of a verb."""
+    """The slow import of rich, which draws tables, is needed neither for --json nor to define the verbs."""
     script = "import sys, gateway.cli.objects, gateway.cli.log; print('rich' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"

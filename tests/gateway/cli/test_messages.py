@@ -1,4 +1,4 @@
-"""`rewind send` and `rewind tail` against a gateway: what goes in comes out, and what is wrong is a sentence."""
+"""`rewind send` and `rewind tail` against a gateway: messages arrive as they were sent, and errors are sentences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
 
 @pytest.fixture
 def rewind(gateway: RunningGateway) -> Rewind:
-    """The command, at this gateway."""
+    """The command, connected to this gateway."""
 
     def invoke(*arguments: str, input: str | bytes | None = None) -> Result:
         return CliRunner().invoke(main, [*arguments, "--url", gateway.url], input=input)
@@ -57,7 +57,7 @@ def bodies(result: Result) -> list[Any]:
 
 
 def test_lines_go_in_and_come_out(rewind: Rewind) -> None:
-    """Each line of the input is a message, in order, as it was; how many were accepted is said on stderr."""
+    """Each line of the input is a message, in order and unchanged; stderr says how many were accepted."""
     sent = rewind("send", "orders", input="one\n\nthree ü\n")
     assert (sent.exit_code, sent.stdout, sent.stderr) == (0, "", "3 of 3 accepted\n")
     found = objects(rewind("tail", "log://#queue/orders", "--from", "beginning", "--until", "now", "--json"))
@@ -68,7 +68,7 @@ def test_lines_go_in_and_come_out(rewind: Rewind) -> None:
 
 
 def test_what_is_said_of_messages(rewind: Rewind, tmp_path: Path) -> None:
-    """A topic, properties, a subject, a content type, and a file as one message with its line ends."""
+    """A topic, properties, a subject, a content type, and a whole file as one message with its line ends."""
     file = tmp_path / "message.xml"
     file.write_bytes(b"<a>\r\n</a>\n")
     options = ["--property", "k=v=w", "--property", "n=1", "--subject", "s", "--content-type", "text/xml"]
@@ -78,12 +78,12 @@ def test_what_is_said_of_messages(rewind: Rewind, tmp_path: Path) -> None:
     assert found["properties"] == {"k": "v=w", "n": "1"}
     assert (found["topic"], found["subject"], found["contentType"]) == ("a/b", "s", "text/xml")
     line = rewind("tail", "log://a/>", "--from", "#1", "--count", "1").stdout
-    # For a person: offset, arrival, topic, what it is called, and its body.
+    # For a person: offset, time of arrival, topic, subject, properties and body.
     assert re.fullmatch(r"#1 2\S+Z a/b subject=s k=v=w n=1 <a>\\r\\n</a>\\n\n", line)
 
 
 def test_what_is_printed_can_be_sent(rewind: Rewind, gateway: RunningGateway) -> None:
-    """Messages in JSON, whole: sent elsewhere, they print the same but for where they are; no type of body is lost."""
+    """Messages printed as JSON and sent again print the same, but for offset, time and topic."""
     with Client(gateway.url) as client:
         client.sender("topic://a/b").send_all(
             [
@@ -108,7 +108,7 @@ def test_what_is_printed_can_be_sent(rewind: Rewind, gateway: RunningGateway) ->
 
 
 def test_a_line_that_is_no_message_is_named(rewind: Rewind, gateway: RunningGateway) -> None:
-    """The others are sent, and the exit status says that not all were; of very many the first are told apart."""
+    """The other lines are sent, and the exit status is 1; of very many errors only the first are named."""
     sent = rewind("send", "q", "--json", input='{"body":"1"}\n\nno\n{"boddy":1}\n{"body":"2"}\n')
     assert sent.exit_code == 1
     assert "not sent: line 3: The line is no JSON" in sent.stderr
@@ -119,7 +119,7 @@ def test_a_line_that_is_no_message_is_named(rewind: Rewind, gateway: RunningGate
 
 
 def test_a_queue_is_looked_at_and_not_emptied(rewind: Rewind, gateway: RunningGateway) -> None:
-    """A look at a queue takes nothing off it; --consume does."""
+    """`tail` browses a queue; with --consume it takes the messages."""
     rewind("send", "orders", input="1\n2\n3\n")
     assert len(objects(rewind("tail", "orders", "--count", "3", "--json"))) == 3
     assert gateway.depth("orders") == 3
@@ -128,7 +128,7 @@ def test_a_queue_is_looked_at_and_not_emptied(rewind: Rewind, gateway: RunningGa
 
 
 def test_a_queue_is_rewound_only_on_purpose(rewind: Rewind) -> None:
-    """A start for a queue needs --consume, and the refusal says what to do in its place."""
+    """A start for a queue needs --consume; the refusal says what else to do."""
     rewind("send", "orders", input="1\n2\n")
     refused = rewind("tail", "orders", "--from", "beginning")
     assert refused.exit_code == 2
@@ -139,7 +139,7 @@ def test_a_queue_is_rewound_only_on_purpose(rewind: Rewind) -> None:
 
 
 def test_a_start_before_the_log(rewind: Rewind) -> None:
-    """A log younger than the start asked for is refused with what to do, and --clamp begins at its beginning."""
+    """A start older than the log is refused with what to do; with --clamp reading begins at the oldest message."""
     rewind("send", "orders", input="1\n")
     refused = rewind("tail", "log://>", "--from", "1D", "--until", "now")
     assert (refused.exit_code, "subcode 143" in refused.stderr) == (1, True)
@@ -166,7 +166,7 @@ def test_a_start_before_the_log(rewind: Rewind) -> None:
     ],
 )
 def test_what_is_wrong_is_said(rewind: Rewind, arguments: list[str], status: int, says: str) -> None:
-    """A mistake ends in a sentence on stderr and a status: 2 for the command line, 1 for what the gateway refused."""
+    """An error is a sentence on stderr and a status: 2 for the command line, 1 for a refusal by the gateway."""
     result = rewind(*arguments, input="x\n")
     assert result.exit_code == status
     assert says in result.stderr
@@ -188,14 +188,14 @@ def test_what_is_wrong_is_said(rewind: Rewind, arguments: list[str], status: int
     ],
 )
 def test_where_no_gateway_is(url: str, status: int, says: str) -> None:
-    """The address is in the sentence; what is none of AMQP is wrong usage, and it is said what to write."""
+    """The sentence has the address; a URL that is not AMQP is wrong usage, with an example of a right one."""
     result = CliRunner().invoke(main, ["tail", "log://>", "--url", url])
     assert result.exit_code == status
     assert url in result.stderr and says in result.stderr
 
 
 def test_a_server_that_does_not_speak_amqp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that takes the connection and says nothing is not waited for without end."""
+    """A peer that accepts the connection and sends nothing is given up after a timeout."""
     monkeypatch.setattr(peer, "ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"amqp://127.0.0.1:{server.getsockname()[1]}"
@@ -205,7 +205,7 @@ def test_a_server_that_does_not_speak_amqp(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_who_is_not_let_in(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name or a password that is not taken is said with the name."""
+    """The sentence has the user's name."""
     monkeypatch.setenv("REWIND_PASSWORD", "guessed")
     result = rewind("tail", "log://>", "--user", "bob")
     assert result.exit_code == 1
@@ -213,7 +213,7 @@ def test_who_is_not_let_in(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_where_to_go_on(rewind: Rewind, gateway: RunningGateway) -> None:
-    """Who reads a log while the gateway goes away is told where to go on, and then misses nothing."""
+    """If the gateway stops, the reader is told where to continue; from there no message is missing."""
     rewind("send", "--topic", "a/b", input="1\n2\n3\n")
     shown: list[str] = []
 
@@ -236,7 +236,7 @@ def test_where_to_go_on(rewind: Rewind, gateway: RunningGateway) -> None:
 
 
 def test_a_stream_has_starts(rewind: Rewind) -> None:
-    """A stream is read from any start, and nothing is taken from it."""
+    """A stream is read from any start, and keeps its messages."""
     rewind("send", "audit?kind=stream", input="1\n2\n")
     for _ in range(2):
         assert bodies(rewind("tail", "audit?kind=stream", "--from", "#2", "--until", "now", "--json")) == [
@@ -246,7 +246,7 @@ def test_a_stream_has_starts(rewind: Rewind) -> None:
 
 @pytest.mark.parametrize("page", [2, 500])
 def test_the_newest_first(rewind: Rewind, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
-    """--reverse has each message of log or stream once, ids falling, from an end to a start, whatever the pages."""
+    """--reverse reads each message once, by falling ids, from an end to a start, with any page size."""
     monkeypatch.setattr(tail, "PAGE", page)
     rewind("send", "audit?kind=stream", input="1\n2\n")
     rewind("send", "--topic", "a", input="3\n4\n5\n")
@@ -273,7 +273,7 @@ def test_the_newest_first(rewind: Rewind, monkeypatch: pytest.MonkeyPatch, page:
     ("options", "shown"), [([], r" \u2603\xfc"), (["--json"], r'"body": "\u2603\u00fc"')]
 )
 def test_a_terminal_without_the_letters(gateway: RunningGateway, options: list[str], shown: str) -> None:
-    """Where the output's encoding lacks a letter it is shown by its number, in JSON as JSON has it."""
+    """A character that the output's encoding lacks is printed as an escape, in JSON as a JSON escape."""
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([data("☃ü".encode())])
     arguments = ["tail", "log://a", "--from", "beginning", "--count", "1", *options, "--url", gateway.url]
@@ -284,7 +284,7 @@ def test_a_terminal_without_the_letters(gateway: RunningGateway, options: list[s
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_an_output_that_is_full(gateway: RunningGateway) -> None:
-    """Output that cannot be written ends the command with a sentence and status 1."""
+    """If output cannot be written, the command ends with a sentence and status 1."""
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([data("x")])
     command = [*PROGRAM, "tail", "log://a", "--from", "beginning", "--url", gateway.url]
@@ -299,7 +299,7 @@ def test_an_output_that_is_full(gateway: RunningGateway) -> None:
 
 
 def test_what_cannot_be_read_is_shown_all_the_same(rewind: Rewind, gateway: RunningGateway) -> None:
-    """A message that is malformed behind its first section is shown as bytes, and keeps none behind it from view."""
+    """A message that is malformed after its first section is shown as bytes; later ones are not affected."""
     malformed = data("a") + section(PROPERTIES, [])
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([malformed, data("b")])
@@ -310,7 +310,7 @@ def test_what_cannot_be_read_is_shown_all_the_same(rewind: Rewind, gateway: Runn
 
 
 def test_standard_input_may_stay_open(gateway: RunningGateway) -> None:
-    """When the gateway goes away while more lines are waited for, the command ends with a sentence and status 1."""
+    """If the gateway stops while input is awaited, the command ends with a sentence and status 1."""
     command = [*PROGRAM, "send", "orders", "--url", gateway.url]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -330,7 +330,7 @@ def test_standard_input_may_stay_open(gateway: RunningGateway) -> None:
 
 
 def test_a_message_nobody_takes_fails_the_command(tmp_path: Path) -> None:
-    """Messages that were not accepted are counted by reason, and the status is 1."""
+    """Messages without the outcome accepted are counted by reason, and the status is 1."""
     no_log = Vpn(replay_log=ReplayLog(enabled=False))
     with RunningGateway(settings_for(tmp_path / "data", no_log)) as running:
         result = CliRunner().invoke(main, ["send", "--topic", "nobody", "--url", running.url], input="1\n2\n")
@@ -341,8 +341,8 @@ def test_a_message_nobody_takes_fails_the_command(tmp_path: Path) -> None:
 
 def test_any_message_can_be_shown() -> None:
     """
-    Binary, values of every kind, sequences: each has a form in JSON and a line. A time beyond all calendars is a
-    number, and a number that is none is text.
+    Binary, values and sequences have a form in JSON and in a line. A timestamp beyond the calendar is a number, and NaN
+    is text.
     """
     value = bytes.fromhex("005377") + b"\xa3\x03sym"
     sequence = bytes.fromhex("005376") + b"\x45"
@@ -361,7 +361,7 @@ def test_any_message_can_be_shown() -> None:
 
 
 def test_a_message_does_not_steer_the_terminal() -> None:
-    """Whatever part of a message has control characters in it, its line has none, and all other letters stay."""
+    """Control characters in any part of a message are escaped in its line; all other characters stay."""
     message = section(PROPERTIES, [None, None, None, "s\n#2"])
     message += section(APPLICATION_PROPERTIES, {"k\x1b[2J": "ü\r"}) + data("☃\x1b[31m\n".encode())
     assert as_line(message) == r"#- subject=s\n#2 k\x1b[2J=ü\r ☃\x1b[31m\n"

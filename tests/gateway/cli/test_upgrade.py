@@ -1,4 +1,4 @@
-"""`rewind upgrade-check`: what a start would do, by a configuration and by a place; and settings of a later version."""
+"""`rewind upgrade-check`: what a start would do, for a configuration or a place; and settings of another version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def asked(*arguments: object) -> Result:
 
 
 def test_by_a_configuration(tmp_path: Path) -> None:
-    """Steps, queues, the index, and the way back; of a Message VPN that has no store yet, that it is made."""
+    """Migrations, changed queues, the index, and the way back; a missing store would be created."""
     file = earlier_file("m005_retries", tmp_path / "default.db")
     before = file.read_bytes()
     (tmp_path / "rewind.toml").write_text(CONFIGURATION)
@@ -70,7 +70,7 @@ def test_by_a_configuration(tmp_path: Path) -> None:
 
 
 def test_by_a_place(tmp_path: Path) -> None:
-    """A folder, or a file in it, which a gateway may have: this version leaves the way back open as it finds it."""
+    """A folder, or a file in it, also while a gateway has it open; one of this version can still be downgraded."""
     gateway = GatewayProcess(tmp_path / "data")
     try:
         for place in (gateway.data, gateway.data / "default.db"):
@@ -94,8 +94,8 @@ def test_by_a_place(tmp_path: Path) -> None:
 )
 def test_settings_of_another_version(change: str, says: str, tmp_path: Path) -> None:
     """
-    Those of a later one are refused with a reason, by a start, too; those that an earlier one lacks keep the way back
-    open until they are written.
+    Settings of a later version are refused with the reason, by a start, too. Settings that an earlier version lacks do
+    not prevent a downgrade until they are written.
     """
     file = new_file(tmp_path / "default.db")
     written(

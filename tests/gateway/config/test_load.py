@@ -1,4 +1,4 @@
-"""Reading a configuration: what is taken, and what is refused in which words."""
+"""Reading a configuration: what is accepted, and with which words a mistake is refused."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def table(url: str, more: str = "") -> str:
 
 
 def written(folder: Path, text: str) -> Path:
-    """A configuration file."""
+    """Write a configuration file."""
     file = folder / "rewind.toml"
     file.write_text(text)
     return file
 
 
 def problems(text: str) -> list[str]:
-    """Every sentence said about a configuration that must be refused."""
+    """Every problem of a configuration that has to be refused."""
     with pytest.raises(ConfigError) as refused:
         parse(text)
     return refused.value.problems
@@ -66,13 +66,13 @@ def test_nothing_configured_gives_the_defaults() -> None:
 
 
 def test_default_is_there_beside_a_named_vpn() -> None:
-    """Clients that name no Message VPN have `default` even if the file names another only."""
+    """`default`, for clients that name no Message VPN, exists even if the file names another one only."""
     assert list(parse("[vpn.trading]").vpns) == ["default", "trading"]
     assert not parse("[vpn.default]\nenabled = false\n[vpn.trading]").vpns["default"].enabled
 
 
 def test_all_problems_are_reported_together() -> None:
-    """Wrong values, unknown keys and broken rules come in one report, each with its path."""
+    """Wrong values, unknown keys and broken rules are reported together, each with its path."""
     said = problems("""
         data = 3
         [limits]
@@ -302,9 +302,9 @@ def test_all_problems_are_reported_together() -> None:
 )
 def test_what_is_wrong_is_refused_in_a_sentence(text: str, sentence: str) -> None:
     """
-    An unknown key comes with the nearest known one or all of them. Nothing is coerced: it is said what would be right
-    and what was there. A rule that would permit nothing, or something else, and settings that contradict each other
-    name the one to change. No consequence of it is told beside it, and no password in a URL.
+    An unknown key is reported with the nearest known one, or with all. No value is coerced: the sentence has the value
+    and what is allowed. A rule that would permit nothing, or something else, is named; of settings that contradict each
+    other, the one to change is. There is one sentence for each mistake, without passwords of URLs.
     """
     (problem,) = problems(text)
     assert problem.startswith(sentence)
@@ -312,7 +312,7 @@ def test_what_is_wrong_is_refused_in_a_sentence(text: str, sentence: str) -> Non
 
 
 def test_a_certificate_is_one_users() -> None:
-    """Each user who names it is told."""
+    """A name that two users have is reported for both."""
     first, second = problems(
         ANN + "certificate_names = ['x']\n[user.bob]\npassword_file = 'b'\ncertificate_names = ['x']"
     )
@@ -321,7 +321,7 @@ def test_a_certificate_is_one_users() -> None:
 
 
 def test_a_long_value_is_quoted_in_part() -> None:
-    """A sentence stays a sentence, however long the value it is about."""
+    """The sentence stays short, however long the value is."""
     (problem,) = problems(f"[admin]\nport = '{'9' * 1000}'")
     assert len(problem) < 120
     assert problem.endswith("…")
@@ -329,7 +329,7 @@ def test_a_long_value_is_quoted_in_part() -> None:
 
 @pytest.mark.parametrize("password", ["'hunter2'", "['hunter2']", "{ hunter2 = 'hunter2' }"])
 def test_a_password_is_never_quoted(password: str) -> None:
-    """A password in clear where a hash belongs appears in no message."""
+    """A password in clear, where a hash is expected, appears in no message."""
     (problem,) = problems(f"[user.ann]\npassword = {password}")
     assert problem.startswith("user.ann.password ")
     assert "hunter2" not in problem
@@ -344,7 +344,7 @@ def test_a_password_is_never_quoted(password: str) -> None:
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, said: str) -> None:
-    """A missing file, one that is not text and one with a mistake in it, which has its line."""
+    """A file that is missing, is not text, or has a syntax error, with the line of the error."""
     file = tmp_path / "rewind.toml"
     if content is not None:
         file.write_bytes(content)
@@ -353,7 +353,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
 
 def test_a_password_file_holds_the_hash(tmp_path: Path) -> None:
-    """The hash is taken from the file, its last newline left out."""
+    """The hash is read from the file, without the final newline."""
     (tmp_path / "ann.hash").write_text(HASH + "\n")
     file = written(tmp_path, f"[user.ann]\npassword_file = {toml.literal(tmp_path / 'ann.hash')}")
     assert secret_of(read(file).settings.users["ann"], "password") == HASH
@@ -363,7 +363,7 @@ def test_a_password_file_holds_the_hash(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"hunter2", b"\xff"])
 def test_a_password_file_that_holds_no_hash_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """A password file is looked at when the configuration is read, not when the user comes."""
+    """A password file is read with the configuration, not when the user connects."""
     hashes = tmp_path / "ann.hash"
     if content is not None:
         hashes.write_bytes(content)
@@ -374,7 +374,7 @@ def test_a_password_file_that_holds_no_hash_is_refused(tmp_path: Path, content: 
 
 
 def test_a_certificate_is_looked_at_when_the_configuration_is_read(tmp_path: Path) -> None:
-    """A listener whose certificate cannot be loaded is a configuration error beside all others."""
+    """A certificate that cannot be loaded is reported with all other problems."""
     file = written(
         tmp_path,
         "[[listener]]\n[listener.tls]\ncertificate = 'absent.pem'\nkey = 'absent.key'\n[vpn.default]\nx = 1",
@@ -388,7 +388,7 @@ def test_a_certificate_is_looked_at_when_the_configuration_is_read(tmp_path: Pat
 
 
 def test_the_command_line_wins() -> None:
-    """Data folder, listeners and administration of the command line take the place of the file's."""
+    """The data folder, listeners and administration of the command line replace those of the file."""
     settings = read(
         None,
         Overrides(data=Path("/srv/rewind"), listen=("127.0.0.1:0", "amqp://[::1]:5673"), admin="localhost:0"),
@@ -399,14 +399,14 @@ def test_the_command_line_wins() -> None:
 
 
 def test_a_listener_s_url_has_the_port_that_was_bound() -> None:
-    """A listener that asked for a free port is announced with the one it got."""
+    """A listener on port 0 is announced with the port that it got."""
     assert Listener(port=0).url(40_001) == "amqp://127.0.0.1:40001"
     tls = Tls(certificate=Path("server.pem"), key=Path("server.key"))
     assert Listener(host="::1", tls=tls).url() == "amqps://[::1]:5672"
 
 
 def test_an_address_on_the_command_line_keeps_what_the_file_says_of_listeners(tmp_path: Path) -> None:
-    """`--listen` says where; TLS and the modes stay those of the file's first listener of that scheme."""
+    """`--listen` sets the address only: TLS and modes are those of the file's first listener with that scheme."""
     issued = trustme.CA().issue_cert("localhost")
     pem = tmp_path / "server.pem"
     issued.private_key_and_cert_chain_pem.write_to_path(pem)
@@ -435,7 +435,7 @@ def test_an_address_on_the_command_line_keeps_what_the_file_says_of_listeners(tm
     ],
 )
 def test_a_wrong_address_is_explained(address: str, sentence: str) -> None:
-    """An address that cannot be listened on is quoted with what is wrong with it."""
+    """An address that cannot be listened on is quoted, with what is wrong."""
     with pytest.raises(ConfigError) as refused:
         read(None, Overrides(listen=(address,)))
     (problem,) = refused.value.problems
@@ -443,7 +443,7 @@ def test_a_wrong_address_is_explained(address: str, sentence: str) -> None:
 
 
 def test_the_command_line_s_problems_stand_beside_the_file_s(tmp_path: Path) -> None:
-    """One run reports a wrong key of the file, a wrong address, and a rule that a right address breaks."""
+    """One run reports a wrong key in the file, a wrong address, and a rule that a valid address breaks."""
     file = written(tmp_path, "x = 1")
     with pytest.raises(ConfigError) as refused:
         read(file, Overrides(listen=("0.0.0.0:5672",), admin="nowhere"))
@@ -457,20 +457,20 @@ def test_the_command_line_s_problems_stand_beside_the_file_s(tmp_path: Path) -> 
 
 
 def test_every_action_has_its_list() -> None:
-    """The lists of a user are the actions there are."""
+    """A user has one list of rules for each action."""
     assert [action.value for action in Action] == list(PERMISSIONS)
     assert set(PERMISSIONS) <= set(User.__dataclass_fields__)
 
 
 def test_lists_are_read_as_they_stand() -> None:
-    """Lists come as given; one that is not there is not an empty one."""
+    """Rules keep their order; a missing list is not the same as an empty one."""
     user = parse(ANN + 'publish = ["topic://a/>", "!topic://a/b"]\nreplay = []').users["ann"]
     assert user.permissions() == {"publish": ("topic://a/>", "!topic://a/b"), "replay": ()}
     assert User().permissions() == {}
 
 
 def test_problems_of_permissions_come_with_all_others() -> None:
-    """Wrong rules of several users are reported in one run, and no consequences of them."""
+    """Wrong rules of several users are reported in one run, without problems that only follow from them."""
     first, second = problems(
         ANN + 'consume = ["a"]\nreplay = ["queue://a"]\n' + "[user.bob]\npublish = ['b']\nbrowse = []"
     )
@@ -479,16 +479,16 @@ def test_problems_of_permissions_come_with_all_others() -> None:
 
 
 def test_clients_without_a_name_have_rules_where_there_are_users() -> None:
-    """ANONYMOUS beside users would get around every rule: what is said of such clients is what they may do."""
+    """`anonymous` has the rights of clients without a name; without it, ANONYMOUS would evade all rules."""
     settings = parse(OPEN_LISTENER + ANN + '[user.anonymous]\nconsume = ["log://>"]')
     assert settings.users["anonymous"].permissions() == {"consume": ("log://>",)}
 
 
-# --- What a configuration may say of indexed properties and of starts that are searched for -------------------------
+# --- Indexed properties, and listening without users ----------------------------------------------------------------
 
 
 def test_properties_to_be_indexed_are_named() -> None:
-    """`index` takes names of fields and of application properties, in the order they are given."""
+    """`index` takes names of fields and of application properties, and keeps their order."""
     settings = parse('[vpn.default.replay_log]\nindex = ["message-id", "trade id"]')
     assert settings.vpns["default"].replay_log.index == ("message-id", "trade id")
 
@@ -498,7 +498,7 @@ OPEN = "allow_anonymous_beyond_loopback = true\n"
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_anyone_may_come_from_this_machine(host: str) -> None:
-    """Without users a gateway listens on loopback."""
+    """Without users a gateway may listen on loopback."""
     assert is_loopback(host)
     settings = parse(f"[[listener]]\nhost = '{host}'")
     assert settings.mechanisms(settings.listeners[0]) == ("ANONYMOUS",)
@@ -506,7 +506,7 @@ def test_anyone_may_come_from_this_machine(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "gateway.example.com"])
 def test_nobody_comes_from_elsewhere_without_a_name(host: str) -> None:
-    """Without users a gateway refuses to listen beyond loopback, unless told that this is meant."""
+    """Without users a gateway does not listen beyond loopback, unless a setting allows it."""
     listener, admin = f"[[listener]]\nhost = '{host}'\n", f"[admin]\nhost = '{host}'\n"
     first, second = problems(listener + admin)
     assert first.startswith(f"listener[0].host {host} would let anyone in")
@@ -538,13 +538,13 @@ SCRAM: tuple[Mechanism, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 def test_mechanisms_follow_users_and_tls(
     users: tuple[User, ...], listener: Listener, offered: tuple[Mechanism, ...]
 ) -> None:
-    """What is offered without being named: nothing open beside users, no PLAIN on a wire others can read."""
+    """The default mechanisms: no ANONYMOUS if there are users, and no PLAIN without TLS."""
     settings = Settings(users={f"user{index}": user for index, user in enumerate(users)})
     assert settings.mechanisms(listener) == offered
 
 
 def test_a_stream_has_no_settings_of_messages_that_lie_on_a_queue() -> None:
-    """Each setting that a stream cannot honour is one problem, all at once, which says what there is instead."""
+    """Each setting that a stream cannot have is one problem, which says what to use instead."""
     settings = (
         ("quota_mb = 1", "`quota_mb`"),
         ("quota_messages = 1", "`quota_mb`"),
@@ -564,7 +564,7 @@ def test_a_stream_has_no_settings_of_messages_that_lie_on_a_queue() -> None:
 
 
 def test_what_a_stream_can_have() -> None:
-    """Subscriptions, a default start, exclusivity and a bound on readers are a stream's, too."""
+    """Subscriptions, a default start, exclusive access and a limit of readers."""
     settings = parse(
         STREAM + "subscriptions = ['a/>', '!a/b']\ndefault_start = '10m'\nexclusive = 'steal'\nmax_flows = 3"
     )
@@ -572,7 +572,7 @@ def test_what_a_stream_can_have() -> None:
 
 
 def test_free_ports_do_not_collide() -> None:
-    """Any number of listeners may ask for a free port."""
+    """Several listeners may ask for port 0."""
     assert len(parse("[[listener]]\nport = 0\n[[listener]]\nport = 0\n[admin]\nport = 0").listeners) == 2
 
 
@@ -585,7 +585,7 @@ def test_free_ports_do_not_collide() -> None:
     ],
 )
 def test_a_target_of_copies(text: str) -> None:
-    """A peer with or without TLS, and with a name and a password or without any."""
+    """A peer with or without TLS, and with or without a name and a password."""
     target = parse(FAR + text).vpns["default"].replay_targets["far"]
     assert target.url in text
     assert (target.user is None) == (target.password_file is None)
@@ -603,7 +603,7 @@ URLS = [
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_password_is_not_shown(url: str) -> None:
-    """Not in the settings in effect, nor in what a reload tells; all else is, and `--show-secrets` has it all."""
+    """Neither in the settings in effect nor in a reload's result, unlike the rest; `--show-secrets` shows all."""
     settings = parse(table(url))
     shown = effective_toml(settings)
     assert "hun" not in shown and "ter2" not in shown
@@ -616,19 +616,19 @@ def test_a_password_is_not_shown(url: str) -> None:
 
 
 def test_what_has_no_password_is_as_it_is() -> None:
-    """An address without one, or with a user's name alone, is told whole."""
+    """A URL without a password, with or without a user's name, is shown unchanged."""
     for url in ("postgresql://a,b/rewind", "postgresql://rewind@a:5433/rewind?connect_timeout=5"):
         assert masked(url) == url
 
 
 def test_texts_around_a_url_stay() -> None:
-    """A sentence with two of them loses their passwords and nothing else."""
+    """In a text with two URLs only their passwords are removed."""
     told = masked("cannot open postgresql://u:one@a/x: postgresql://u:two@b/x refused me@home")
     assert told == "cannot open postgresql://u:***@a/x: postgresql://u:***@b/x refused me@home"
 
 
 def test_a_password_file_has_to_be_there(tmp_path: Path) -> None:
-    """It is read at the start, so that a mistake is known then."""
+    """It is read at the start, so that a mistake is found then."""
     file = written(tmp_path, table("postgresql://a/x", f'password_file = "{tmp_path / "password"}"'))
     with pytest.raises(ConfigError, match="password_file cannot be used"):
         read(file)
@@ -638,7 +638,7 @@ def test_a_password_file_has_to_be_there(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for_again_changes_while_it_runs() -> None:
-    """Whether a standby is required does; where the store is, and what it was opened with, is for the next start."""
+    """`require_standby` is applied by a reload; the store's place and options wait for the next start."""
     before = parse(table("postgresql://a/x"))
     store = before.vpns["default"].store
     assert store is not None
@@ -667,7 +667,7 @@ def test_only_what_is_asked_for_again_changes_while_it_runs() -> None:
 
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_store_neither_comes_nor_goes_while_it_runs(comes: bool) -> None:
-    """The messages would stay where they are."""
+    """Messages do not move from one store to the other, so the change is refused."""
     without, with_it = parse(""), parse(table("postgresql://a/x"))
     before, after = (without, with_it) if comes else (with_it, without)
     found = reconcile(before, after)

@@ -1,4 +1,4 @@
-"""A configuration written back, and the settings of queues."""
+"""Writing a configuration as TOML, and the settings of endpoints."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ MUTUAL_TLS = replace(PLAIN_TLS, client_ca=Path("clients.pem"))
 
 
 def uncommented(example: str) -> str:
-    """The example with its samples in effect: a `#` with no blank behind it is taken away."""
+    """The example with its commented settings in effect: each `#` that has no blank after it is removed."""
     return re.sub(r"^#(?! )", "", example, flags=re.MULTILINE)
 
 
 def samples() -> Settings:
-    """Those of the example, with hashes that are some."""
+    """The example's commented settings, with valid hashes."""
     text = uncommented(example_toml())
     return parse(text.replace("scram$...", HASH).replace("sha256$...", token_hash("a token")))
 
 
 def test_the_example_equals_the_defaults() -> None:
-    """What the example shows as settings in effect is what holds without it."""
+    """The settings that the example has in effect are the defaults."""
     assert parse(example_toml()) == Settings()
 
 
 def test_the_samples_in_the_example_can_be_taken_as_they_are() -> None:
-    """Without the marks the example is a configuration with TLS, users and a queue, for all but the hashes."""
+    """Without the `#` marks the example is a configuration with TLS, users and a queue, but for the hashes."""
     with pytest.raises(
         ConfigError, match=r"^user\.ann\.password is wrong: [^\n]+\nuser\.ann\.token is wrong: [^\n]+$"
     ):
@@ -85,7 +85,7 @@ def test_the_samples_in_the_example_can_be_taken_as_they_are() -> None:
 
 
 def test_the_example_shows_every_setting() -> None:
-    """No setting of any table is missing from the example."""
+    """Every setting of every table is in the example."""
     text = example_toml()
     shown = set(re.findall(r"^#?(\w+) = ", text, flags=re.MULTILINE))
     shown |= {
@@ -97,7 +97,7 @@ def test_the_example_shows_every_setting() -> None:
 
 
 def test_every_setting_says_what_it_is_and_why() -> None:
-    """Each field of each table has a description: that is where unit and reason are."""
+    """Each field of each table has a description, which has the unit and the reason."""
     tables = vars(settings) | vars(vpn)
     for name in ("Settings", *TypeAdapter(Settings).json_schema()["$defs"]):
         for setting in settings_of(tables[name]):
@@ -106,12 +106,12 @@ def test_every_setting_says_what_it_is_and_why() -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_any_text_survives_toml(text: str) -> None:
-    """What is written as a string or a key is read back the same."""
+    """What is written as a string or as a key is read back unchanged."""
     assert tomllib.loads(f"{toml.key(text)} = [{toml.literal(text)}, true]") == {text: [text, True]}
 
 
 def test_the_effective_settings_can_be_read_again() -> None:
-    """What `effective_toml` writes with secrets is the same settings, however things are called."""
+    """With secrets, `effective_toml` writes text that is read back as the same settings, whatever the names are."""
     queue, odd = Queue(subscriptions=("a/*", "!a/b")), 'a."b" \\ \n 漢'
     named = Settings(
         data=Path(odd),
@@ -124,27 +124,27 @@ def test_the_effective_settings_can_be_read_again() -> None:
 
 
 def test_the_effective_settings_leave_nothing_out() -> None:
-    """Every field that has a value is written, defaults included."""
+    """Every field that has a value is written, also if it is the default."""
     document = tomllib.loads(effective_toml(Settings()))
     assert set(document["limits"]) == {field.name for field in fields(Settings().limits)}
     assert TypeAdapter(Settings).json_schema()["properties"].keys() - document.keys() == {"telemetry", "user"}
 
 
 def test_password_hashes_are_not_shown_unless_asked_for() -> None:
-    """What is printed for a person to read holds no hash."""
+    """Without `show_secrets`, no hash is printed."""
     settings = parse(ANN)
     assert HASH not in effective_toml(settings)
     assert HASH in effective_toml(settings, show_secrets=True)
 
 
 def test_a_value_without_a_form_in_toml_is_a_mistake_of_ours() -> None:
-    """Only the kinds of value that settings have can be written."""
+    """Only the types that settings have can be written."""
     with pytest.raises(TypeError, match=r"1j has no place"):
         toml.literal(1j)
 
 
 def test_every_table_is_a_frozen_slotted_dataclass() -> None:
-    """All values of the tree are immutable and carry nothing beside their fields."""
+    """The settings are immutable, and have no attributes but their fields."""
     seen: list[object] = [Settings(users={"ann": PASSWORD}, listeners=(Listener(tls=MUTUAL_TLS),)), Queue()]
     for value in seen:
         assert is_dataclass(value)
@@ -159,10 +159,10 @@ def test_every_table_is_a_frozen_slotted_dataclass() -> None:
     assert len(seen) == 12
 
 
-# --- A setting of an endpoint is defined once: each vocabulary has all of them, and keeps what is said ----------------
+# --- A setting of an endpoint is defined once: every interface has all of them, and keeps their values ----------------
 
 NOTED = {"temporary", "owner", "no_local", "selector", "auto_delete", "declared", "purged_below", "purged_ms"}
-"""What is kept beside the settings: nobody says it of an endpoint, the gateway notes it."""
+"""Kept with the settings: the gateway sets these, and no interface does."""
 
 SAMPLES: dict[SettingType, Any] = {
     SettingType.FLAG: True,
@@ -177,24 +177,24 @@ SAMPLES: dict[SettingType, Any] = {
     SettingType.PARTITIONS: 300,
 }
 NUMBERS = (SettingType.NUMBER, SettingType.QUOTA, SettingType.PARTITIONS, SettingType.WINDOW)
-"""A value of each type that no setting has by default, and that every unit can say."""
+"""SAMPLES has a value of each type that is no setting's default, and that every unit can express."""
 
 EVERY = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 
 
 def sample(setting: Setting) -> EndpointSettings:
-    """An endpoint of which this is said and nothing else."""
+    """An endpoint with this setting only, the rest as default."""
     return EndpointSettings(**{setting.name: SAMPLES[setting.type]})
 
 
 def test_every_field_is_a_setting_or_noted() -> None:
-    """A field that is added without saying what it means fails here."""
+    """A new field that is neither a setting nor noted by the gateway fails here."""
     assert {kept.name for kept in fields(EndpointSettings)} == SETTINGS.keys() | NOTED
 
 
 @EVERY
 def test_a_setting_says_what_documents_need(setting: Setting) -> None:
-    """Each has a meaning, a number has its unit, and the text has the unit where it is."""
+    """Each has a description, and a number has a unit, which the description has in place of a mark."""
     assert setting.described(setting.unit).rstrip(".") != ""
     assert (setting.unit is not None) is (setting.type in NUMBERS)
     assert "{" not in setting.described(Unit.SECONDS)
@@ -202,7 +202,7 @@ def test_a_setting_says_what_documents_need(setting: Setting) -> None:
 
 @EVERY
 def test_a_setting_is_kept(setting: Setting) -> None:
-    """What the store is given is read back, and what it has not heard of has its default."""
+    """Settings written to the store are read back; one that is missing there gets its default."""
     settings = sample(setting)
     assert EndpointSettings.from_json(settings.to_json()) == settings
     older = json.loads(settings.to_json())
@@ -212,7 +212,7 @@ def test_a_setting_is_kept(setting: Setting) -> None:
 
 @EVERY
 def test_a_setting_is_in_the_configuration_and_in_its_document(setting: Setting) -> None:
-    """Its key is read from a file, shown with meaning and default in the example, and told again as it was said."""
+    """Its key is read from a file, is in the example with description and default, and is written back unchanged."""
     (key,) = (key for key in QUEUE_KEYS if key.setting is setting)
     settings = sample(setting)
     said = key.value_of(settings)
@@ -229,7 +229,7 @@ def test_a_setting_is_in_the_configuration_and_in_its_document(setting: Setting)
 
 @EVERY
 def test_a_setting_that_is_fixed_is_not_changed_by_a_reload(setting: Setting) -> None:
-    """A reload changes what can change, and says of the rest why it stays."""
+    """A reload applies settings that can change, and refuses the others with the reason."""
     (key,) = (key for key in QUEUE_KEYS if key.setting is setting)
     before = parse("[vpn.default.queue.q]\n")
     queue = replace(Queue(), **{key.key: key.value_of(sample(setting))})
@@ -241,7 +241,7 @@ def test_a_setting_that_is_fixed_is_not_changed_by_a_reload(setting: Setting) ->
 
 @EVERY
 def test_a_setting_is_an_attribute_of_administration(setting: Setting) -> None:
-    """It can be said in a request, is shown in answers as it was said, and stands in the OpenAPI document."""
+    """A request can set it, answers show the same value, and the OpenAPI document describes it."""
     (attribute,) = (one for one in SETTING_ATTRIBUTES if one.setting is setting)
     settings = sample(setting)
     said = attribute.value_of(settings)
@@ -253,6 +253,6 @@ def test_a_setting_is_an_attribute_of_administration(setting: Setting) -> None:
 
 
 def test_arguments_of_rabbitmq_mean_settings() -> None:
-    """What a declaration can say is a setting under its own name, but for the kind and the one active consumer."""
+    """Each argument is a setting of the same name, except for the kind and the single active consumer."""
     said = {argument.name for argument in fields(QueueArguments)}
     assert said - SETTINGS.keys() == {"is_stream", "single_active_consumer"}

@@ -1,4 +1,4 @@
-"""The broker: alarms, its side of streams, and trimming."""
+"""The broker: alarms, counts, time, errors, streams, dead letters and trimming."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HYSTERESIS = 5
 
 
 class Told:
-    """What was told of, in order: the threshold, and whether it was raised."""
+    """The events so far, in order: the threshold, and whether it was raised."""
 
     def __init__(self) -> None:
         self.events: list[tuple[int, bool]] = []
@@ -49,14 +49,14 @@ class Told:
         self.events.append((alarm.threshold_percent, is_raised))
 
     def use(self, percent: float) -> list[tuple[int, bool]]:
-        """What a use of so much leads to."""
+        """Report this use; return the events that follow."""
         self.events.clear()
         self.alarms.note_use(AlarmKind.ENDPOINT_USE, "q", percent / 100, THRESHOLDS, HYSTERESIS, now_ms=7)
         return self.events.copy()
 
 
 def test_each_threshold_is_raised_and_cleared_once() -> None:
-    """Within the hysteresis nothing is told; below it, that it is over."""
+    """Within the hysteresis there is no event; below it, the alarm is cleared."""
     told = Told()
     assert told.use(79) == []
     assert told.use(80) == [(80, True)]
@@ -69,7 +69,7 @@ def test_each_threshold_is_raised_and_cleared_once() -> None:
 
 
 def test_what_an_alarm_is_about_may_go() -> None:
-    """An alarm about what is gone is cleared, and one about something else stays."""
+    """An alarm that was not said again in a round is cleared; alarms of other kinds stay."""
     told = Told()
     told.use(85)
     told.alarms.note(AlarmKind.STORE, "", "the disk is full", now_ms=8)
@@ -82,7 +82,7 @@ def test_what_an_alarm_is_about_may_go() -> None:
 
 
 def test_time_that_is_left_is_told_of_once() -> None:
-    """Below the hours it is raised, a quarter above them cleared; what nobody knows is none, and 0 hours never."""
+    """Raised below the threshold, cleared a quarter above it; never if the time is unknown, or for 0 hours."""
     told = Told()
 
     def left(hours: float | None, threshold: int = 24) -> list[Alarm]:
@@ -100,7 +100,7 @@ def test_time_that_is_left_is_told_of_once() -> None:
     assert told.events == [(0, True), (0, False), (0, True), (0, False)]
 
 
-# --- What a store counts of endpoints, against what is there, whenever a gateway starts -----------------------------
+# --- The store's counts of endpoints, compared with their messages, at any start ------------------------------------
 
 
 def test_what_came_is_counted_once() -> None:
@@ -124,7 +124,7 @@ def test_what_came_is_counted_once() -> None:
 
 
 def test_a_purge_counts_what_was_on_its_way() -> None:
-    """Messages that have ids and are not committed are purged, too: each is counted once, by whoever asks first."""
+    """Messages with ids that are not committed yet are purged, too, and reported once."""
     broker = new_broker()
     endpoint, _ = broker.create("q", EndpointKind.QUEUE, EndpointSettings(), ("a/>",))
     publish(broker, "a/x", 2)
@@ -152,14 +152,14 @@ def test_where_nothing_comes_to_any_endpoint_a_start_looks_at_few_ids() -> None:
     assert counts.effects() == []
 
 
-# --- The time that messages are stamped with follows the machine's clock, and neither jumps nor goes back -----------
+# --- Message timestamps follow the machine's clock, and neither jump nor go back ------------------------------------
 
 START = 1_800_000_000_000
 YEARS = 14 * 365 * 86_400_000
 
 
 class Machine:
-    """Clocks of a machine, and the time that goes by them."""
+    """The clocks of a machine, and the time computed from them."""
 
     def __init__(self, at_least_ms: int = 0) -> None:
         self.wall = START
@@ -168,7 +168,7 @@ class Machine:
         self.now = self.time.read(self.wall, self.seconds)
 
     def passes(self, seconds: float) -> int:
-        """So much time passes, looked at each second."""
+        """Let this time pass, reading the time each second."""
         for _ in range(int(seconds)):
             self.wall += 1_000
             self.seconds += 1
@@ -176,14 +176,14 @@ class Machine:
         return self.now
 
     def set_by(self, ms: int) -> int:
-        """Somebody sets the clock."""
+        """Set the machine's clock forward or back."""
         self.wall += ms
         self.now = self.time.read(self.wall, self.seconds)
         return self.now
 
 
 def test_it_is_the_machine_s_time() -> None:
-    """As long as nobody sets the clock, and when it is corrected by little."""
+    """As long as the clock is not set, or is corrected only a little."""
     machine = Machine()
     assert machine.passes(100) == START + 100_000
     assert machine.set_by(STEP_MS) == START + 100_000 + STEP_MS
@@ -191,7 +191,7 @@ def test_it_is_the_machine_s_time() -> None:
 
 
 def test_a_jump_for_a_moment_is_not_followed() -> None:
-    """A clock that is fourteen years ahead for a minute stamps nothing with that, and an alarm says so meanwhile."""
+    """If the clock is fourteen years ahead for a minute, no timestamp follows it, and an alarm is raised meanwhile."""
     machine = Machine()
     assert machine.set_by(YEARS) == START
     assert machine.passes(60) == START + 60_000
@@ -202,7 +202,7 @@ def test_a_jump_for_a_moment_is_not_followed() -> None:
 
 
 def test_a_jump_that_stays_is_followed() -> None:
-    """A machine that slept for an hour is believed after a while, and not before."""
+    """A clock that is an hour ahead, as after a suspend, is followed after a while, and not before."""
     machine = Machine()
     machine.set_by(3_600_000)
     assert machine.passes(SETTLE_SECONDS - 1) == machine.wall - 3_600_000
@@ -213,7 +213,7 @@ def test_a_jump_that_stays_is_followed() -> None:
 
 @pytest.mark.parametrize("how", ["set back", "restarted behind the log"])
 def test_a_time_to_live_is_as_long_while_time_is_ahead(how: str) -> None:
-    """Time goes on, a tenth slower, until the clock has come up; it does not stand still for years."""
+    """Time goes on at nine tenths of its pace until the clock has caught up; it does not stand still."""
     machine = Machine(at_least_ms=START + YEARS if how == "restarted behind the log" else 0)
     if how == "set back":
         machine.set_by(-YEARS)
@@ -228,7 +228,7 @@ def test_a_time_to_live_is_as_long_while_time_is_ahead(how: str) -> None:
     st.integers(0, 2 * START),
 )
 def test_it_never_goes_back(steps: list[tuple[int, int]], at_least_ms: int) -> None:
-    """Whatever is done to the clock: times never fall, and are never below those given out before a restart."""
+    """However the clock is set, times never fall, and are never below those before a restart."""
     machine = Machine(at_least_ms)
     last = machine.now
     assert last >= at_least_ms
@@ -238,14 +238,14 @@ def test_it_never_goes_back(steps: list[tuple[int, int]], at_least_ms: int) -> N
             last = now
 
 
-# --- The table of errors, on which the wire, administration and the documents rely ----------------------------------
+# --- The table of errors, on which wire protocol, administration and documents rely ---------------------------------
 
 SOURCES = Path(__file__).parents[3] / "gateway"
 
 
 @pytest.mark.parametrize("code", ErrorCode)
 def test_every_row_is_whole(code: ErrorCode) -> None:
-    """A condition is a symbol of AMQP's, a replay-error comes with its subcode, and the documents have a case."""
+    """A condition is an AMQP symbol, a replay-error has a subcode, and the documents have a case."""
     assert code.condition.startswith("amqp:")
     assert (code.replay_error is None) is (code.subcode is None)
     assert code.case
@@ -253,7 +253,7 @@ def test_every_row_is_whole(code: ErrorCode) -> None:
 
 
 def test_no_row_stands_for_another() -> None:
-    """Rows that are alike on the wire are still two; subcodes and replay-errors are those of one row each."""
+    """Rows with the same condition are distinct members; no two rows share a subcode or a replay-error."""
     assert len(ErrorCode.__members__) == len(list(ErrorCode))
     for told in ("subcode", "replay_error"):
         values = [value for code in ErrorCode if (value := getattr(code, told)) is not None]
@@ -261,7 +261,7 @@ def test_no_row_stands_for_another() -> None:
 
 
 def test_every_row_is_used() -> None:
-    """A row that nothing raises is a promise that nobody keeps; what a walk over frames finds it names by condition."""
+    """Every code is raised somewhere, or its condition is in the walk over frames, which names errors by condition."""
     text = "\n".join(path.read_text() for path in SOURCES.rglob("*.py") if path.name != "errors.py")
     walk = (SOURCES.parent / "amqp_ext" / "frames" / "walk.py").read_text()
     unused = [code for code in ErrorCode if f"ErrorCode.{code.name}" not in text]
@@ -269,13 +269,13 @@ def test_every_row_is_used() -> None:
 
 
 def test_what_exists_already_is_told_by_its_code() -> None:
-    """Administration tells Solace's ALREADY_EXISTS by the code, whatever the text says."""
+    """Administration derives Solace's ALREADY_EXISTS from the code, not from the text."""
     assert refusal(Refused(ErrorCode.ALREADY_EXISTS, "taken")).status == "ALREADY_EXISTS"
     assert refusal(Refused(ErrorCode.PRECONDITION_FAILED, "it exists already")).status == "NOT_ALLOWED"
     assert ErrorCode.ALREADY_EXISTS.condition == ErrorCode.PRECONDITION_FAILED.condition
 
 
-# --- The broker's side of streams -----------------------------------------------------------------------------------
+# --- Streams in the broker ------------------------------------------------------------------------------------------
 
 STREAM = EndpointKind.STREAM
 
@@ -286,7 +286,7 @@ def stream(broker: Broker, *subscriptions: str, exclusive: Exclusivity = Exclusi
 
 @pytest.mark.parametrize("topic", ["#queue/s", "a/b"])
 def test_nothing_is_put_on_a_stream(topic: str) -> None:
-    """What matches a stream goes to the log alone, and to the queues that match as well."""
+    """A message that matches a stream goes to the log only, and to matching queues."""
     broker = new_broker()
     endpoint = stream(broker, "a/>")
     publication, taken, refused = broker.publications.publish(0, topic, [b"x"], [0], None)
@@ -308,7 +308,7 @@ def test_nothing_is_put_on_a_stream(topic: str) -> None:
 def test_only_what_the_log_takes_is_put_on_a_stream(
     policy: dict[str, bool], is_direct: bool, taken: int
 ) -> None:
-    """A settled message where `promote_direct` has the log take it; where the log takes nothing, a stream is nobody."""
+    """A pre-settled message needs `promote_direct`; if the log takes no messages, a stream takes none."""
     broker = new_broker(LogPolicy(**policy))
     stream(broker)
     found = broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct)
@@ -327,7 +327,7 @@ def test_only_what_the_log_takes_is_put_on_a_stream(
     ],
 )
 def test_what_a_stream_shows(subscriptions: tuple[str, ...], shown: list[str], not_shown: list[str]) -> None:
-    """Its own topic always, and what it subscribes to, as a queue of these subscriptions would get it."""
+    """A stream shows its own topic, and what its subscriptions would attract to a queue."""
     broker = new_broker()
     shows = stream(broker, *subscriptions).topics.matches
     assert all(shows(topic) for topic in shown)
@@ -335,7 +335,7 @@ def test_what_a_stream_shows(subscriptions: tuple[str, ...], shown: list[str], n
 
 
 def test_a_stream_is_made_on_first_use() -> None:
-    """It is kept as what it is, and found again by those who say nothing of its kind."""
+    """It is stored as a stream; later requests that name no kind find it."""
     broker = new_broker()
     endpoint, effects = broker.queue_for("s", kind=STREAM, exclusive=Exclusivity.WAIT)
     assert [(e.name, e.kind) for e in effects if isinstance(e, SaveEndpoint)] == [("s", "stream")]
@@ -348,7 +348,7 @@ def test_a_stream_is_made_on_first_use() -> None:
 
 
 def test_without_a_log_no_stream_is_made() -> None:
-    """A log that only takes, or only gives, is enough for one."""
+    """A log that only writes, or only reads, is enough."""
     with pytest.raises(Refused) as refused:
         new_broker(LogPolicy(writes=False, reads=False)).queue_for("s", kind=STREAM)
     assert refused.value.code is ErrorCode.REPLAY_DISABLED
@@ -358,20 +358,20 @@ def test_without_a_log_no_stream_is_made() -> None:
 
 @pytest.mark.parametrize("by_client", [False, True])
 def test_a_stream_is_not_rewound(by_client: bool) -> None:
-    """An endpoint replay puts messages on an endpoint; on a stream there is no place for them."""
+    """An endpoint replay puts messages on an endpoint, and a stream stores none."""
     broker = new_broker()
     with pytest.raises(Refused) as refused:
         broker.replay_commands.check(stream(broker), by_client=by_client)
     assert refused.value.code is ErrorCode.NOT_ALLOWED
 
 
-# --- Dead messages that would come back -----------------------------------------------------------------------------
+# --- Circles of dead message queues ---------------------------------------------------------------------------------
 
 NAMES = "abcde"
 
 
 def ways(**said: tuple[str, tuple[str, ...]]) -> dict[str, DeadLetterWay]:
-    """Queues with a dead message queue and subscriptions each."""
+    """Queues, each with a dead message queue and subscriptions."""
     found = {name: way_of(name, EndpointKind.QUEUE, *of) for name, of in said.items()}
     return {name: way for name, way in found.items() if way is not None}
 
@@ -393,13 +393,13 @@ def ways(**said: tuple[str, tuple[str, ...]]) -> dict[str, DeadLetterWay]:
 def test_a_circle_is_found_by_name_and_by_subscription(
     said: dict[str, tuple[str, tuple[str, ...]]], circle: str
 ) -> None:
-    """A dead message comes to the queue that is named, and to who subscribes to what is sent there."""
+    """A dead message goes to the queue that is named, and to those that subscribe to its topic."""
     assert "".join(circle_of("a", ways(**said))) == circle
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*NAMES, ""])))
 def test_a_circle_is_there_where_following_the_names_comes_back(dead: dict[str, str]) -> None:
-    """Told by walking as many steps as there are queues."""
+    """Compared with a walk of as many steps as there are queues."""
     found = ways(**{name: (queue, ()) for name, queue in dead.items()})
     for name in NAMES:
         here, seen = name, []
@@ -412,11 +412,11 @@ def test_a_circle_is_there_where_following_the_names_comes_back(dead: dict[str, 
 
 
 def test_a_stream_ends_a_way() -> None:
-    """No message lies on it that could die."""
+    """No message on a stream can die."""
     assert way_of("a", EndpointKind.STREAM, "b", ()) is None
 
 
-# --- What trimming says that endpoints need, against a count message by message ---------------------------------------
+# --- What trimming reports to endpoints, against a count of single messages -------------------------------------------
 
 LAST = 20
 
@@ -500,7 +500,7 @@ def test_what_was_put_or_copied_or_is_about_to_be_is_kept_by_reference() -> None
 
 
 def test_pieces_keep_up_with_commits_that_bring_more() -> None:
-    """On a slow disk many messages come with each commit: twice as many go with the next."""
+    """On a slow disk many messages come during a piece: the next one has twice as many, up to a limit."""
     broker = new_broker()
     publish(broker, "t", 10_000)
     sizes = []
@@ -515,7 +515,7 @@ def test_pieces_keep_up_with_commits_that_bring_more() -> None:
 
 
 def test_a_log_that_is_nearly_full_is_trimmed_in_large_pieces() -> None:
-    """A publisher had rather wait for a tenth of a second than be refused."""
+    """For a publisher it is better to wait a tenth of a second for a large piece than to be refused."""
     each = stored_bytes("t", [1])
     broker = new_broker(LogPolicy(quota_bytes=10_000 * each))
     publish(broker, "t", 9_400)
@@ -529,7 +529,7 @@ def test_a_log_that_is_nearly_full_is_trimmed_in_large_pieces() -> None:
 
 
 def test_room_is_made_by_as_many_messages_as_are_too_many() -> None:
-    """However few they are: of a hundred that fill a log, twenty go for it to be 80 % full; one goes at least."""
+    """Of a hundred messages that fill a log, twenty are trimmed to reach 80 %; at least one is trimmed."""
     each = stored_bytes("t", [1])
     broker = new_broker(LogPolicy(quota_bytes=100 * each))
     publish(broker, "t", 100)

@@ -1,4 +1,4 @@
-"""Publisher deduplication by itself: windows against a naive model, and ids of every type and encoding."""
+"""Deduplication of publishers: windows against a naive model, and ids of every type and encoding."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_a_window_is_a_list_of_the_last_ids(
     steps: list[tuple[str, Any]], size: int, age_ms: int, ids_of: type[set[bytes]]
 ) -> None:
     """
-    Against a list of (id, time, first message of its publication, message) that is cut where a publication is durable:
-    whatever is published, commits, fails, is erased, or starts anew from what the store was told, wherever the clock
-    goes, and whether the set of ids is the one in C or Python's.
+    Against a list of (id, time, first message of its publication, message) that is cut when a publication is durable:
+    for any publications, commits, failures, erasures and restarts, with any clock, and with the set of ids in C or in
+    Python.
     """
     settings = EndpointSettings(dedup_window=size, dedup_window_ms=age_ms)
     broker = new_broker()
@@ -120,10 +120,10 @@ def test_a_window_is_a_list_of_the_last_ids(
     )
 )
 def test_the_set_in_c_is_a_set(steps: list[tuple[str, list[int]]]) -> None:
-    """Whatever comes and leaves, in any order, and however often; it grows and shrinks with what it has."""
+    """For any updates and removals; its storage grows and shrinks."""
     found, model = IdSet(), set[bytes]()
     for step, numbers in steps:
-        # Equal ids are other objects each time.
+        # Equal ids are different objects each time.
         ids = [b"%d" % number for number in numbers]
         assert found.isdisjoint(ids) == model.isdisjoint(ids)
         getattr(found, step)(ids)
@@ -133,7 +133,7 @@ def test_the_set_in_c_is_a_set(steps: list[tuple[str, list[int]]]) -> None:
 
 
 def test_the_set_in_c_keeps_its_ids_and_lets_them_go() -> None:
-    """A reference for each that it has, whichever way it comes to have it no more; and it refuses what is no id."""
+    """It owns one reference to each id, and releases it on removal and on deletion. Anything but bytes is refused."""
     ids = [b"id %d" % number for number in range(10_000)]
     before = [sys.getrefcount(one) for one in ids]
     found = IdSet()
@@ -153,7 +153,7 @@ def test_the_set_in_c_keeps_its_ids_and_lets_them_go() -> None:
 
 
 def test_what_is_durable_in_one_window_is_accepted_at_once() -> None:
-    """Though it is on its way to another, where it came again."""
+    """Even if the id is being committed to another window, where it came a second time."""
     broker = new_broker()
     for name, size in (("short", 1), ("long", 5)):
         broker.create(name, EndpointKind.QUEUE, EndpointSettings(dedup_window=size), [f"{name}/>", "both"])
@@ -182,7 +182,7 @@ def test_what_is_durable_in_one_window_is_accepted_at_once() -> None:
 
 
 def test_all_windows_have_a_bound_together() -> None:
-    """A window of a billion is refused, and so are many that are too large together."""
+    """A window of a billion ids is refused, and so are windows that are too large in total."""
     dedup = Deduplication()
     dedup.configure(1, MOST_IDS - 5, 0)
     dedup.check(2, 5, 1)
@@ -207,7 +207,7 @@ def _ids(*messages: bytes) -> list[bytes]:
 
 
 def test_ids_are_to_be_forgotten_where_a_window_ends() -> None:
-    """An endpoint that has one no more is told of once; where there was none, or one stays, nothing is forgotten."""
+    """Only an endpoint that loses its window has ids to forget, once."""
     dedup = Deduplication()
     assert [dedup.configure(1, messages, 0) for messages in (0, 5, 3, 0, 0)] == [
         False,
@@ -219,7 +219,7 @@ def test_ids_are_to_be_forgotten_where_a_window_ends() -> None:
 
 
 def test_ids_of_each_type_are_others() -> None:
-    """A number, a uuid, a binary and a string that look alike are four ids; so are long ones, kept as 17 bytes."""
+    """A number, a uuid, a binary and a string that look alike are four ids; so are long, hashed ones."""
     long = "a" * 65_536
     values = [ULong(7), _UUID, _UUID.bytes, "7", b"7", "", b"", ULong(0), long, long + "b", long.encode()]
     found = _ids(*map(_message, values))
@@ -246,7 +246,7 @@ def test_ids_of_each_type_are_others() -> None:
     ],
 )
 def test_an_id_is_its_value(one: bytes, other: bytes, are_same: bool) -> None:
-    """However it is encoded; the annotation goes before the message-id, and what is no id is none."""
+    """The encoding does not matter; the annotation has precedence over the message-id; a wrong type is no id."""
     first, second = _ids(one, other)
     assert (first == second) is are_same
 
@@ -263,7 +263,7 @@ def test_an_id_is_its_value(one: bytes, other: bytes, are_same: bool) -> None:
 def test_ids_of_messages_that_come_together_are_those_of_each(
     one: Any, others: list[tuple[Any, ...]]
 ) -> None:
-    """However much alike they are, and wherever they differ, or end."""
+    """Messages decoded together have the ids of each decoded alone, however similar, or where they end."""
     usual = _message(one)
     messages, bares = [usual], [bare_offset(usual)]
     for annotation, at, changed, is_whole in others:
@@ -276,7 +276,7 @@ def test_ids_of_messages_that_come_together_are_those_of_each(
 
 @given(st.binary(max_size=40), st.integers(0, 40))
 def test_any_bytes_have_an_id_or_none(content: bytes, bare: int) -> None:
-    """Nothing that a publisher sends raises."""
+    """No bytes that a publisher sends raise an exception."""
     (found,) = publisher_ids([b"\x00\x53\x73" + content], [0])
     assert split_ids(found) == ([found] if found else [])
     publisher_ids([content], [min(bare, len(content))])

@@ -1,4 +1,4 @@
-"""A gateway with users, clients that log in as one of them, and the lines that it logs."""
+"""A gateway with users, clients that log in as a user, and the lines that the gateway logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.log_lines import Line, kept_lines
 from tests.support.running import ConfigurationFile, RunningGateway, settings_for
 
 PASSWORD = "secret"
-# As few rounds as are allowed: what is tried here is not the hash.
+# The minimum of iterations: these tests are not about the hash.
 HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
 
 
@@ -57,7 +57,7 @@ def login(_ending: ExitStack) -> Login:
 
 
 class Reloaded:
-    """A gateway, and the file of its users."""
+    """A gateway whose users are read from a file."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self._file = ConfigurationFile(folder)
@@ -65,18 +65,18 @@ class Reloaded:
         self.gateway: RunningGateway
 
     def write(self, users: str) -> None:
-        """Make these the users."""
+        """Write these users to the file."""
         self._file.write(users, listener=f"port = 0\n{self.listener}")
 
     def start(self, users: str, listener: str = "") -> RunningGateway:
-        """Start with these users, and a listener of which this is said."""
+        """Start with these users, and with these settings of the listener."""
         self.listener = listener
         self.write(users)
         self.gateway = self._ending.enter_context(RunningGateway(read(self._file.path)))
         return self.gateway
 
     def reload(self, users: str) -> None:
-        """Have the gateway read these users."""
+        """Reload with these users."""
         self.write(users)
         self.gateway.run_coroutine(lambda running: running.reload())
 

@@ -1,9 +1,9 @@
 """
-One oracle of rights: what each user may do is said in a table of plain facts, and everything that can be asked, in each
-form of address, dialect and way, is permitted where the facts that it takes are in the table, and refused elsewhere.
+An oracle of rights: a table says in plain facts what each user may do. Every request, in each form of address, dialect
+and protocol, is permitted if the facts that it needs are in the table, and refused otherwise.
 
-The table is written by hand and knows nothing of rules, patterns or addresses. It is tried as it is, and again after
-a reload that gives each user the rights of another.
+The table is written by hand, and independent of rules, patterns and addresses. It is tested at the start, and again
+after a reload that gives each user the rights of another.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVERYTHING_BUT_ADMINISTER = (
 )
 
 RIGHTS = {
-    # A user's lists, and what he may do by them.
+    # The lists of a user, and the facts that they permit.
     "": EVERYTHING_BUT_ADMINISTER,
     "publish = []": "",
     "publish = ['queue://q', 'topic://t/>', '!topic://t/secret']": "send q, send t/1",
@@ -64,7 +64,7 @@ RIGHTS = {
 
 
 class Door(NamedTuple):
-    """The ways in, of one user."""
+    """A user's connections, by every way in."""
 
     plain: Client
     hubs: Client
@@ -74,14 +74,14 @@ class Door(NamedTuple):
     http: httpx.Client
     user: tuple[str, str]
     reply_to: str
-    """A temporary queue that somebody else was given."""
+    """A temporary queue of another connection."""
 
 
 Attempt = Callable[[Door], bool]
 
 
 def done(call: Callable[[], Any]) -> bool:
-    """Whether it is permitted; refused for another reason than a right, the test has a mistake."""
+    """Whether the call is permitted; any refusal other than for a right is an error of the test."""
     try:
         call()
     except Refused as refused:
@@ -99,7 +99,7 @@ def receives(address: str | None, listener: str = "plain", **more: Any) -> Attem
 
 
 def relays(to: str, listener: str = "plain") -> Attempt:
-    """A message to the anonymous relay, twice: what is found to be permitted is remembered."""
+    """A message to the anonymous relay, sent twice: the second is decided from what is remembered of the first."""
 
     def attempt(door: Door) -> bool:
         sender = getattr(door, listener).sender(None)
@@ -115,7 +115,7 @@ def relays(to: str, listener: str = "plain") -> Attempt:
 
 
 def relays_in_transaction(to: str) -> Attempt:
-    """The same in a transaction, which does not commit with what is not permitted."""
+    """As `relays`, in a transaction, which is not committed if it is not permitted."""
 
     def attempt(door: Door) -> bool:
         controller, sender = Controller(door.plain), door.plain.sender(None)
@@ -130,7 +130,7 @@ def relays_in_transaction(to: str) -> Attempt:
 
 
 def by_websocket(address: str, *, receiver: bool) -> Attempt:
-    """An attach by AMQP over WebSocket."""
+    """An attach over WebSocket."""
 
     class Tunnel:
         def __init__(self, websocket: Any) -> None:
@@ -144,14 +144,14 @@ def by_websocket(address: str, *, receiver: bool) -> Attempt:
             peer.open()
             peer.begin()
             peer.send(attach_frame(0, receiver=receiver, address=address))
-            # A refused attach is answered without the terminus that it asked for.
+            # A refused attach is answered without the requested terminus.
             return peer.skip_to(ATTACH).field(5 if receiver else 6) is not None
 
     return attempt
 
 
 def manages(method: str, path: str, body: Any = None) -> Attempt:
-    """A request to RabbitMQ's node."""
+    """A request to RabbitMQ's management node."""
 
     def attempt(door: Door) -> bool:
         status, told = door.pair.ask(method, path, body)
@@ -162,7 +162,7 @@ def manages(method: str, path: str, body: Any = None) -> Attempt:
 
 
 def administers(method: str, path: str, body: Any = None) -> Attempt:
-    """A request to the administration."""
+    """A request to administration."""
 
     def attempt(door: Door) -> bool:
         answer = door.http.request(method, path, json=body)
@@ -185,7 +185,7 @@ def reads_over_http(subscribe: str) -> Attempt:
 
 
 def publishes_over_http(address: str) -> Attempt:
-    """A message in JSON."""
+    """Publish a message in JSON."""
 
     def attempt(door: Door) -> bool:
         answer = door.http.post("/v1/publish", params={"address": address}, content='{"body":"x"}')
@@ -196,14 +196,14 @@ def publishes_over_http(address: str) -> Attempt:
 
 
 def takes_dead_messages(door: Door) -> bool:
-    """The queue that q's dead messages go to, where they went to none: what it has already, anybody may say."""
+    """Give q the dead message queue r, after removing it: an unchanged dead message queue needs no right."""
     none, other = (administers("PATCH", f"{CONFIG}/queues/q", {"deadMsgQueue": queue}) for queue in ("", "r"))
     none(door)
     return other(door)
 
 
 def copies_log(target: str, *patterns: str) -> Attempt:
-    """A copy of what is published to these topics, of which no message is taken."""
+    """Copy what was published to these topics; the selector matches no message."""
     body = {"target": target, "subscriptions": list(patterns), "selector": "1 = 2"}
     return administers("PUT", f"{LOG}/startCopy", body)
 
@@ -215,7 +215,7 @@ TOPIC = {"capabilities": ["topic"]}
 REWOUND = "?replay-start=beginning"
 
 ASKED: dict[str, list[tuple[str, Attempt]]] = {
-    # By what it takes: each part of a line has to be in the table; those beside a | are one or the other.
+    # By the facts needed: each part of a line has to be in the table; of parts joined by |, one has to be.
     "send q": [
         *[
             (f"send to {address} ({listener})", sends(address, listener))
@@ -398,7 +398,7 @@ create_queues = false
 
 
 def is_permitted(needs: str, facts: str) -> bool:
-    """Whether what is asked takes no more than is in the table."""
+    """Whether the table has every fact that is needed."""
     there = {fact.strip() for fact in facts.split(",")}
     return all(
         any(choice in there for choice in part.strip().split("|"))
@@ -408,7 +408,7 @@ def is_permitted(needs: str, facts: str) -> bool:
 
 
 class Site:
-    """A gateway with a user for each row of the table, whose rights a reload turns."""
+    """A gateway with one user for each row of the table; a reload rotates their rights."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         self._file = folder / "gateway.toml"
@@ -435,12 +435,12 @@ class Site:
         self.facts = {f"u{number}": facts for number, (_, facts) in enumerate(rows)}
 
     def turn(self, turn: int) -> None:
-        """Each user has the rights of another."""
+        """Rotate the rights by so many rows."""
         self._write(turn)
         self.gateway.run_coroutine(lambda running: running.reload())
 
     def doors(self, step: int) -> Iterator[tuple[str, Door]]:
-        """The ways in of each user, or of one in so many."""
+        """The connections of every ``step``-th user."""
         with Client(self.gateway.urls[0], user=("maker", PASSWORD)) as maker:
             reply_to = maker.receiver(None, dynamic=True).address
             maker.receiver("topic://t/1", durable=True, name="made").detach()
@@ -462,7 +462,7 @@ class Site:
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # thousands of attempts, each a round trip
 def test_what_is_permitted_is_what_the_table_says(tmp_path: Path, _ending: ExitStack) -> None:
-    """Every user, every action, every address; and for some users the same after a reload, with other rights."""
+    """Every user and every request; for some users again after reloads, with other rights."""
     site = Site(tmp_path, _ending)
     wrong = []
     tried = 0

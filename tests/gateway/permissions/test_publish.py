@@ -49,12 +49,12 @@ COPY = {"set_up": browsing}
 DURABLE = {"name": "for good", "durable": True}
 
 PERMITTED: list[tuple[str, str, str, dict[str, Any]]] = [
-    # The user, what the client makes, its address, and what else it says of the link.
+    # The user, the role of the link, its address, and further options of the link.
     ("sends", "sender", "queue://orders-eu", {}),
     ("sends", "sender", "new?kind=stream", {}),
-    # With a `replay` list, consuming live is as permitted as without one.
+    # A `replay` list does not affect live consumption.
     ("rewinds", "receiver", "others", LIVE),
-    # What a stream shows is read with `consume` on it alone, from any start, whatever `replay` and `log` say.
+    # A stream needs `consume` on it only, for any start, whatever `replay` and `log` say.
     ("watches", "receiver", "audit", START),
     ("watches", "receiver", "made?kind=stream", START),
     ("looks", "receiver", "audit", COPY | START),
@@ -64,7 +64,7 @@ ALL = ": all that it matches has to be permitted"
 ANOTHER_HUB = "other/ConsumerGroups/$default/Partitions/0"
 
 REFUSED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
-    # The same, what the client is told that the user may not, and the rule, which the gateway's log alone has.
+    # The same; what the client is told that the user may not do; and the rule, which only the gateway's log has.
     ("sends", "sender", "elsewhere", {}, "publish to queue://elsewhere", "no pattern of publish"),
     ("sends", "sender", "other?kind=stream", {}, "publish to queue://other", "no pattern of publish"),
     ("sends", "sender", "topic://flights/secret/x", {}, "publish to topic://flights/secret/x", "publish !topic://flights/secret/>"),
@@ -88,8 +88,8 @@ REFUSED: list[tuple[str, str, str, dict[str, Any], str, str]] = [
 
 def test_links_are_made_as_lists_permit_and_no_others(start: Start, login: Login, logged: list[Line]) -> None:
     """
-    A refusal is `amqp:unauthorized-access` with a sentence; the rule is in the log alone, as what a user may do
-    elsewhere is nobody's business. Nothing is made for who is refused, and the connection goes on.
+    A refusal is `amqp:unauthorized-access` with a sentence. Only the gateway's log has the rule: a client must not
+    learn the user's other rights. A refused attach creates nothing, and the connection stays open.
     """
     gateway = start(vpn=AUDIT, all={}, **LISTS)
     clients = {name: login(gateway, name) for name in LISTS}
@@ -114,7 +114,7 @@ def test_links_are_made_as_lists_permit_and_no_others(start: Start, login: Login
 
 
 def test_every_message_of_the_relay_is_decided_on(start: Start, login: Login, logged: list[Line]) -> None:
-    """On the anonymous relay a message to a forbidden address is rejected, and those around it are accepted."""
+    """On the anonymous relay, a message to a forbidden address is rejected; those before and after are accepted."""
     gateway = start(ann={"publish": ["queue://orders"], "consume": ["queue://orders"]})
     client = login(gateway, "ann")
     sender = client.sender(None)
@@ -134,7 +134,7 @@ def test_every_message_of_the_relay_is_decided_on(start: Start, login: Login, lo
 def test_a_settled_message_that_is_not_permitted_goes_nowhere(
     start: Start, login: Login, logged: list[Line]
 ) -> None:
-    """A pre-settled message costs its link, there being no other way to tell, and the log has its address and rule."""
+    """It can only be refused by a detach; the gateway's log has its address and the rule."""
     gateway = start(ann={"publish": ["queue://orders"]}, bob={})
     ann = login(gateway, "ann")
     sender = ann.sender(None)
@@ -146,7 +146,7 @@ def test_a_settled_message_that_is_not_permitted_goes_nowhere(
 
 
 def test_a_peer_cannot_fill_the_log_with_refusals(start: Start, login: Login, logged: list[Line]) -> None:
-    """However many forbidden addresses a link sends to, at most so many of them are logged."""
+    """Of any number of forbidden addresses that a link sends to, only some are logged."""
     sender = login(start(ann={"publish": []}), "ann").sender(None)
     deliveries = [sender.send(message_to(f"q{i}", "x")) for i in range(DENIED_ADDRESSES + 20)]
     assert {sender.rejection(delivery).name for delivery in deliveries} == {UNAUTHORIZED}
@@ -154,7 +154,7 @@ def test_a_peer_cannot_fill_the_log_with_refusals(start: Start, login: Login, lo
 
 
 def test_a_temporary_queue_that_is_gone_needs_one(start: Start, login: Login) -> None:
-    """The name of a temporary queue permits nothing once the queue is gone, whatever was remembered of it."""
+    """Once the queue is deleted its name permits nothing, whatever was remembered of it."""
     gateway = start(asking={"publish": []}, answering={"publish": []})
     asking, answering = login(gateway, "asking"), login(gateway, "answering")
     replies = asking.receiver(None, dynamic=True, credit=1)
@@ -168,7 +168,7 @@ def test_a_temporary_queue_that_is_gone_needs_one(start: Start, login: Login) ->
 
 
 def test_a_temporary_queue_made_by_a_sender_is_read_by_its_connection(start: Start, login: Login) -> None:
-    """JMS clients make a temporary queue with one link and consume from it with another of the same connection."""
+    """A temporary queue made by a sender can be consumed by another link of the same connection, as JMS clients do."""
     client = login(start(ann={"publish": []}), "ann")
     maker = client.sender(None, dynamic=True)
     receiver = client.receiver(maker.address, credit=1)
@@ -178,7 +178,7 @@ def test_a_temporary_queue_made_by_a_sender_is_read_by_its_connection(start: Sta
 
 @pytest.mark.parametrize("maker", ["sender", "receiver"])
 def test_a_temporary_topic_is_open_as_a_temporary_queue_is(start: Start, login: Login, maker: str) -> None:
-    """Whoever has a temporary topic's name may send to it; only its maker's connection may subscribe, while it is."""
+    """Who knows its name may send to it; only its maker's connection may subscribe, as long as it exists."""
     gateway = start(ann={"publish": []}, bob={"publish": [], "consume": ["topic://>"]})
     ann, bob = login(gateway, "ann"), login(gateway, "bob")
     made = getattr(ann, maker)(None, dynamic=True, capabilities=["temporary-topic"])
@@ -194,7 +194,7 @@ def test_a_temporary_topic_is_open_as_a_temporary_queue_is(start: Start, login: 
 
 
 def test_a_temporary_queue_that_lives_on_is_its_users(start: Start, login: Login) -> None:
-    """When the link that made it is gone, any connection of its user may consume from it, and no other user's."""
+    """After its connection has gone, any connection of the same user may consume from it, and no other user's."""
     gateway = start(ann={"publish": []}, bob={"publish": [], "consume": ["queue://>"]})
     first, second, bob = login(gateway, "ann"), login(gateway, "ann"), login(gateway, "bob")
 
@@ -213,7 +213,7 @@ def test_a_temporary_queue_that_lives_on_is_its_users(start: Start, login: Login
 
 
 def test_a_replay_that_the_queue_asks_for_is_not_the_user_s(start: Start, login: Login) -> None:
-    """A queue's `default_start` was decided on by who configured it: consuming is enough."""
+    """The queue's `default_start` is a decision of its configuration: the right to consume is enough."""
     vpn = Vpn(queues={"orders": Queue(default_start="beginning")})
     gateway = start(vpn=vpn, ann={"publish": ["queue://orders"], "consume": ["queue://orders"], "replay": []})
     client = login(gateway, "ann")
@@ -224,7 +224,7 @@ def test_a_replay_that_the_queue_asks_for_is_not_the_user_s(start: Start, login:
         receiver.close()
 
 
-# --- A durable subscription is its user's, whatever topics others may receive ---------------------------------------
+# --- A durable subscription belongs to its user, whatever topics others may receive ---------------------------------
 
 
 def durable(link: Link) -> None:
@@ -233,12 +233,12 @@ def durable(link: Link) -> None:
 
 
 def subscribe(client: Client, topic: str = "a/>", name: str = "sub", **more: Any) -> Receiver:
-    """A durable subscription."""
+    """Attach to a durable subscription."""
     return client.receiver(f"topic://{topic}", name=name, set_up=durable, credit=10, **more)
 
 
 def unsubscribe(client: Client, name: str = "sub", **more: Any) -> None:
-    """Give a subscription up."""
+    """Delete a durable subscription."""
     client.receiver(None, name=name, set_up=durable, **more).close()
 
 
@@ -248,7 +248,7 @@ GLOBAL = {"capabilities": ["topic", "shared", "global"]}
 
 @pytest.mark.parametrize("more", [{}, SHARED], ids=["plain", "shared"])
 def test_nobody_else_has_it(start: Start, login: Login, more: Any) -> None:
-    """Another user who may receive its topics, and calls his container alike, neither takes from it nor ends it."""
+    """Another user with a right to its topics, and the same container id, can neither consume from it nor end it."""
     gateway = start(ann={}, all={}, topics={"consume": ["topic://>"]}, topic={"consume": ["topic://a/>"]})
     ann = login(gateway, "ann", container="same")
     subscribe(ann, **more).detach()
@@ -266,7 +266,7 @@ def test_nobody_else_has_it(start: Start, login: Login, more: Any) -> None:
 
 
 def test_its_user_has_it_on_any_connection(start: Start, login: Login) -> None:
-    """Taken, given another topic, and given up, each on a connection of its own."""
+    """Consumed from, given another topic, and deleted, each on another connection of its user."""
     gateway = start(ann={}, bob={})
     subscribe(login(gateway, "ann")).detach()
     login(gateway, "bob").sender("topic://a/1").send_all([data("kept")])
@@ -281,7 +281,7 @@ def test_its_user_has_it_on_any_connection(start: Start, login: Login) -> None:
 
 
 def test_what_everybody_shares_is_ended_by_who_made_it(start: Start, login: Login) -> None:
-    """Whoever may receive its topics takes from it; its topic is changed, and it is given up, by its user alone."""
+    """Who may receive its topics consumes from it; only its user changes its topic or deletes it."""
     gateway = start(ann={}, bob={"consume": ["topic://a/>"], "publish": ["topic://a/>"]})
     subscribe(login(gateway, "ann"), **GLOBAL).detach()
     bob = login(gateway, "bob")
@@ -296,7 +296,7 @@ def test_what_everybody_shares_is_ended_by_who_made_it(start: Start, login: Logi
 
 
 def made_by_administrator(gateway: RunningGateway) -> None:
-    """A topic endpoint that is no user's."""
+    """A topic endpoint that belongs to no user."""
 
     async def make(running: Any) -> None:
         vpn = running.vpns["default"]
@@ -308,10 +308,7 @@ def made_by_administrator(gateway: RunningGateway) -> None:
 
 
 def test_what_an_administrator_made_is_ended_by_one(start: Start, login: Login) -> None:
-    """
-    It is received from by whoever may receive its topics, and by nobody who may receive others; to end it is to
-    administer them.
-    """
+    """Who may receive its topics consumes from it; to change or end it needs the right to administer them."""
     gateway = start(
         ann={"consume": ["topic://a/>"]},
         bob={"consume": ["topic://b/>"], "administer": ["topic://>"]},
@@ -330,14 +327,14 @@ def test_what_an_administrator_made_is_ended_by_one(start: Start, login: Login) 
     root.wait(lambda: "sub" not in gateway.endpoints(), "it is gone")
 
 
-# --- What somebody with few rights can have a job do for him --------------------------------------------------------
+# --- What a user with few rights can have done by a job -------------------------------------------------------------
 
 ACTION = "/SEMP/v2/action/msgVpns/default"
 LOG = f"{ACTION}/replayLogs/default"
 
 
 def asked(gateway: RunningGateway, user: str, path: str, body: object) -> httpx.Response:
-    """A user's request to the administration."""
+    """Send a user's request to administration."""
     url = gateway.call(lambda running: running.admin[0])
     return httpx.put(f"{url}{path}", json=body, auth=(user, PASSWORD), **PLAIN_HTTP)
 
@@ -346,7 +343,7 @@ MINE = {"target": "queue://mine"}
 READ_OPEN = {"consume": ["log://open/>"], "publish": ["queue://mine"]}
 READ_ALL = {"consume": ["log://>"], "publish": ["queue://mine"]}
 COPIES: list[tuple[dict[str, list[str]], list[dict[str, Any]]]] = [
-    # Rights, and what by them nobody has copied.
+    # The rights of a user, and copies that they do not permit.
     ({"publish": ["queue://mine"]}, [MINE]),
     ({"publish": ["queue://mine"], "consume": ["topic://>"]}, [MINE]),
     (READ_OPEN, [MINE, MINE | {"subscriptions": ["open/>", "secret/>"]}, MINE | {"subscriptions": ["!open/a"]}]),
@@ -358,7 +355,7 @@ COPIES: list[tuple[dict[str, list[str]], list[dict[str, Any]]]] = [
 
 
 def test_nobody_copies_what_he_may_not_read_to_where_he_may_not_send(start: Start) -> None:
-    """The request is turned away before anything of it is looked at."""
+    """403, before anything of the request is examined."""
     users = {f"u{number}": rights for number, (rights, _) in enumerate(COPIES)}
     gateway = start(**users, root={"administer": ["log://>"]})
     for name, (_, bodies) in zip(users, COPIES, strict=True):
@@ -367,7 +364,7 @@ def test_nobody_copies_what_he_may_not_read_to_where_he_may_not_send(start: Star
 
 
 def test_who_may_read_and_send_may_copy(start: Start, login: Login) -> None:
-    """With these two rights and no other; his job is his to end, and nobody's without rights over the log."""
+    """These two rights are enough. The user controls his own job; others need rights over the log."""
     gateway = start(
         least=READ_OPEN,
         other=READ_ALL,
@@ -395,7 +392,7 @@ def test_who_may_read_and_send_may_copy(start: Start, login: Login) -> None:
 
 
 def test_a_forged_dead_letter_goes_nowhere_for_whom_may_not_send_there(start: Start, login: Login) -> None:
-    """Who administers the dead message queue alone names the target: a publisher may have made the origin up."""
+    """A user who administers only the dead message queue must name the target, as a publisher can forge the origin."""
     gateway = start(least={"administer": ["queue://dead"], "publish": ["queue://mine"]}, all={})
     client = login(gateway, "all")
     client.sender("payments")
@@ -411,8 +408,8 @@ def test_a_forged_dead_letter_goes_nowhere_for_whom_may_not_send_there(start: St
 
 def test_a_job_pauses_whose_requester_may_not_do_it_any_more(reloaded: Reloaded, login: Login) -> None:
     """
-    Copies, returns of dead letters: what is published in a user's name is what he may publish now. It says so, nobody
-    has it go on; once he may again, it does.
+    Copies and returns of dead letters publish with the present rights of the user who began them. Without these the job
+    pauses and says why, and nobody can resume it; with them again, it can be resumed.
     """
     root = user("root", "administer = ['log://>']")
     rights = "consume = ['log://>']\npublish = ['queue://mine']\nadminister = ['queue://dead']"
@@ -446,7 +443,7 @@ def test_a_job_pauses_whose_requester_may_not_do_it_any_more(reloaded: Reloaded,
 
 
 def test_a_start_pauses_what_may_not_go_on(reloaded: Reloaded, login: Login) -> None:
-    """A copy to another gateway takes the right to administer the log: without it in the file, a start pauses it."""
+    """A copy to another gateway needs the right to administer the log; without it, a start pauses the copy."""
     far = "[vpn.default.replay_target.far]\nurl = 'amqp://127.0.0.1:1'\n"
     root = user("root", "administer = ['log://>']")
     gateway = reloaded.start(user("all") + root + far)
@@ -464,14 +461,14 @@ def test_a_start_pauses_what_may_not_go_on(reloaded: Reloaded, login: Login) -> 
     wait_until(lambda: state() == "paused", "the copy pauses")
 
 
-# --- A reload holds for every path from that moment -----------------------------------------------------------------
+# --- A reload applies to everything immediately ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["password_file", "token_file", "sas_key_file"])
 def test_a_secret_that_changes_in_its_file_is_a_change(
     reloaded: Reloaded, login: Login, tmp_path: Path, key: str
 ) -> None:
-    """The settings name the same file as before; what is in it is what a connection was permitted by."""
+    """The settings name the same file, but its content, by which the connection was authenticated, has changed."""
     contents = {
         "password_file": (HASH, hash_password("other", salt=b"0123456789abcdef", iterations=4_096)),
         "token_file": ("sha256$" + "0" * 64, "sha256$" + "1" * 64),
@@ -489,7 +486,7 @@ def test_a_secret_that_changes_in_its_file_is_a_change(
 
 
 def test_who_is_signing_in_begins_again(reloaded: Reloaded) -> None:
-    """A password may have been shown that is right no longer when its connection opens: it is closed."""
+    """A connection in the middle of its handshake is closed: its password may no longer be right."""
     anonymous = "[user.anonymous]\n[limits]\nhandshake_timeout_ms = 600000\n"
     gateway = reloaded.start(anonymous + user("ann"), "sasl = ['ANONYMOUS', 'PLAIN']")
     with socket.create_connection(gateway.host_and_port(), STOP_SECONDS) as peer:
@@ -501,7 +498,7 @@ def test_who_is_signing_in_begins_again(reloaded: Reloaded) -> None:
 
 
 def test_a_stream_over_http_ends_with_the_right_to_it(reloaded: Reloaded, login: Login) -> None:
-    """Its events stop at the reload, and when it connects again it is refused; another user's goes on."""
+    """Its events stop at the reload, and it cannot connect again; another user's stream goes on."""
     rights = "consume = ['log://>']"
     gateway = reloaded.start(user("all") + user("ann", rights) + user("bob", rights))
     url = gateway.call(lambda running: running.admin[0]) + "/v1/log"
@@ -522,13 +519,13 @@ def test_a_stream_over_http_ends_with_the_right_to_it(reloaded: Reloaded, login:
         assert bob.is_open
 
 
-# --- Which rules a connection is under ------------------------------------------------------------------------------
+# --- Which rules apply to a connection ------------------------------------------------------------------------------
 
 
 def test_rules_are_the_users_wherever_he_comes_in(tmp_path: Path, login: Login) -> None:
     """
-    They are the same in each Message VPN, and give none that `vpns` does not. Where a listener takes clients without a
-    name beside users, `[user.anonymous]` says what those may do.
+    The same in each Message VPN that `vpns` permits. Where a listener accepts clients without a name,
+    `[user.anonymous]` has their rules.
     """
     users = {
         "ann": User(password=HASH, vpns=("default", "eu"), publish=("queue://orders",)),
@@ -550,7 +547,7 @@ def test_rules_are_the_users_wherever_he_comes_in(tmp_path: Path, login: Login) 
 
 
 def test_nothing_is_said_of_clients_without_a_name(tmp_path: Path) -> None:
-    """Settings made past the configuration's rules do not open a door: who is not a user enters no VPN."""
+    """If settings were built without the configuration's checks, clients without a name still enter no Message VPN."""
     listeners = (Listener(port=0, sasl=("ANONYMOUS",)),)
     settings = settings_for(tmp_path, users={"ann": User(password=HASH)}, listeners=listeners)
     with RunningGateway(settings) as gateway, Client(gateway.url) as nobody:

@@ -1,4 +1,4 @@
-"""What the tests of roles share: a store that is shared, gateways on it, and clients that end before them."""
+"""What the tests of roles share: a shared store, gateways on it, and clients that are closed before them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def is_active(gateway: RunningGateway, vpn: str = "default") -> bool:
 
 
 def ask(gateway: RunningGateway, path: str) -> httpx.Response:
-    """GET from the administration."""
+    """Send GET to administration."""
     url = gateway.call(lambda running: running.admin[0])
     return httpx.get(f"{url}{path}", **PLAIN_HTTP)
 
 
 def alarms(gateway: RunningGateway) -> dict[str, str]:
-    """What there are alarms about, and what each says."""
+    """The alarms, each with its text."""
     found = ask(gateway, "/SEMP/v2/monitor/msgVpns/default/alarms").json()["data"]
     return {alarm["alarm"]: alarm["description"] for alarm in found}
 
 
 class _Publisher(MessagingHandler):  # type: ignore[misc]  # proton has no types
-    """A program of proton's that knows several addresses, and publishes until a message is accepted."""
+    """A Proton client with several addresses, which publishes until a message is accepted."""
 
     def __init__(self, urls: list[str], options: dict[str, Any]) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _Publisher(MessagingHandler):  # type: ignore[misc]  # proton has no types
 
 
 def published_by_proton(urls: list[str], **options: Any) -> str:
-    """The address that has accepted what a client of proton's published, which begins with the first of these."""
+    """The address at which a Proton client's message was accepted; the client tries these addresses in order."""
     publisher = _Publisher(urls, options)
     Container(publisher).run()
     return publisher.accepted_by
@@ -75,7 +75,7 @@ def published_by_proton(urls: list[str], **options: Any) -> str:
 
 @pytest.fixture
 def database(tmp_path: Path) -> SharedDatabase:
-    """What the gateways of the test share."""
+    """The store that the test's gateways share."""
     return SharedDatabase(tmp_path / "shared")
 
 
@@ -93,17 +93,17 @@ def start(database: SharedDatabase, tmp_path: Path, _ending: ExitStack) -> Start
 
 @pytest.fixture
 def connect(_ending: ExitStack) -> Connect:
-    """Connects clients that end before the gateway does: `connect(gateway)`."""
+    """Connects clients that are closed before the gateway stops: `connect(gateway)`."""
     return lambda gateway, **more: _ending.enter_context(Client(gateway.url, **more))
 
 
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
-    """One on the shared store."""
+    """A gateway on the shared store."""
     return start()
 
 
 @pytest.fixture
 def client(gateway: RunningGateway, connect: Connect) -> Client:
-    """A client of it."""
+    """A client of `gateway`."""
     return connect(gateway)

@@ -1,4 +1,4 @@
-"""Jobs and durability of gateways that share a store."""
+"""Jobs, and durability, of gateways that share a store."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.shared_store import SharedDatabase
 from tests.support.waiting import wait_until
 
-# --- A job under which the store is taken away: the gateway that has it then goes on with it --------------------------
+# --- The store is taken away during a job: the next active gateway continues it ---------------------------------------
 
 MESSAGES = 3_000
 TAKEN = 4
-"""Times that the store is taken away."""
+"""How often the store is taken away."""
 
 
 def record(gateway: RunningGateway) -> ReplayRecord | None:
-    """Of the copy, where this gateway has the store."""
+    """The record of the copy; None if this gateway does not have the store."""
 
     def find(running: Any) -> ReplayRecord | None:
         vpn = running.vpns.get("default")
@@ -35,7 +35,7 @@ def record(gateway: RunningGateway) -> ReplayRecord | None:
 
 
 def test_another_gateway_goes_on_with_a_copy(database: SharedDatabase, start: Start) -> None:
-    """Taken over again and again: each message is copied once, and in order."""
+    """The store changes hands several times: each message is copied once, and in order."""
     gateways = [start("a"), start("b")]
     (active,) = [gateway for gateway in gateways if is_active(gateway)]
     with Client(active.url) as client:
@@ -65,7 +65,7 @@ def test_another_gateway_goes_on_with_a_copy(database: SharedDatabase, start: St
         assert client.receiver("copies").drain() == []
 
 
-# --- What a gateway does about a store whose commits one machine alone has --------------------------------------------
+# --- A store that holds its commits on one machine only ---------------------------------------------------------------
 
 
 def state(gateway: RunningGateway) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def state(gateway: RunningGateway) -> dict[str, Any]:
 def test_it_is_known_at_the_start_and_while_it_runs(
     database: SharedDatabase, gateway: RunningGateway
 ) -> None:
-    """Status, metric and alarm follow the engine's answer; the gateway is ready all the same."""
+    """Status, metric and alarm follow the store's durability; the gateway stays ready."""
     metric = 'rewind_store_on_two_machines{vpn="default"} '
     assert state(gateway)["storeDurability"] == "two-machines"
     assert f"{metric}1.0" in ask(gateway, "/metrics").text and alarms(gateway) == {}
@@ -93,8 +93,8 @@ def test_it_is_known_at_the_start_and_while_it_runs(
 
 def test_a_standby_can_be_required(database: SharedDatabase, start: Start, connect: Connect) -> None:
     """
-    Messages are refused with a sentence, and counted as dropped where they were sent settled. What lies there is
-    delivered, and moved when it is dead. Later all is taken again.
+    Without a standby, messages are refused with a sentence; pre-settled ones are counted as dropped. Messages on queues
+    are delivered, and dead ones moved. With a standby again, messages are accepted.
     """
     queues = {"orders": Queue(dead_message_queue="dead")}  # type: ignore[call-arg]
     gateway = start(vpn={"queues": queues}, require_standby=True)

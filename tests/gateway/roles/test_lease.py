@@ -1,4 +1,4 @@
-"""How long a gateway delivers whose store confirms nothing, and what publishers see meanwhile."""
+"""How long a gateway delivers if its store confirms no commit, and what publishers see meanwhile."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.support.running import RunningGateway
 from tests.support.shared_store import URL, SharedDatabase
 from tests.support.waiting import wait_until
 
-# --- How long a gateway delivers whose store confirms nothing, and what publishers see meanwhile --------------------
+# --- How long a gateway delivers if its store confirms no commit, and what publishers see meanwhile -----------------
 
 
 def holds(gateway: RunningGateway) -> bool:
-    """Whether the gateway may deliver."""
+    """Whether the lease holds, so that the gateway may deliver."""
 
     def look(running: Gateway) -> bool:
         lease = running.vpns["default"].lease
@@ -42,7 +42,7 @@ def holds(gateway: RunningGateway) -> bool:
 def test_nothing_is_delivered_when_the_lease_has_run_out(
     database: SharedDatabase, gateway: RunningGateway, client: Client
 ) -> None:
-    """Consumers, browsers and log readers get nothing then, whatever their credit; with a commit all goes on."""
+    """Consumers and log readers then get nothing, whatever their credit; with the next commit they go on."""
     client.sender("orders").send_all(data(number) for number in range(30))
     consumer = client.receiver("orders", credit=2)
     reader = client.receiver("log://>", credit=2, filters={"rewind:replay-start": "beginning"})
@@ -51,7 +51,7 @@ def test_nothing_is_delivered_when_the_lease_has_run_out(
         wait_until(lambda: not holds(gateway), "the lease runs out")
         consumer.flow(5)
         reader.flow(5)
-        # An answer of the gateway's that comes after all that it did about the credit.
+        # This is answered after everything that the gateway did about the credit.
         client.open_session()
         assert not consumer.arrived and not reader.arrived
         answer = ask(gateway, "/readyz")
@@ -65,12 +65,12 @@ def test_nothing_is_delivered_when_the_lease_has_run_out(
 def test_what_the_engine_has_does_not_leave_either(
     database: SharedDatabase, gateway: RunningGateway, client: Client
 ) -> None:
-    """Messages that wait for the session's window go out when a commit has succeeded, not when the window opens."""
+    """Deliveries that wait for the session's window are sent after the next commit, not when the window opens."""
     client.sender("orders").send_all(data("x" * 50_000) for _ in range(40))
     session = client.connection.session()
     session.incoming_capacity = 100_000
     session.open()
-    # Nobody reads on this link yet: its session's window closes.
+    # Nobody reads on this link yet, so the window of its session closes.
     link = session.receiver("unread")
     link.source.address = "orders"
     link.open()
@@ -103,7 +103,7 @@ def test_what_the_engine_has_does_not_leave_either(
 def test_a_stop_does_not_wait_for_a_store_out_of_reach(
     database: SharedDatabase, gateway: RunningGateway, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway whose store does not answer can be stopped; what it was given is given up, and nobody was told."""
+    """A gateway whose store does not answer can be stopped; the pending message is dropped, without an outcome."""
     monkeypatch.setattr(message_vpn, "CLOSE_SECONDS", 0.3)
     sender = client.sender("orders")
     with database.cut():
@@ -117,13 +117,13 @@ def test_a_stop_does_not_wait_for_a_store_out_of_reach(
     assert delivery.remote_state == 0
 
 
-# --- A gateway whose store another one has taken --------------------------------------------------------------------
+# --- Another gateway takes the store --------------------------------------------------------------------------------
 
 
 def test_its_clients_are_closed_and_it_waits(
     database: SharedDatabase, gateway: RunningGateway, connect: Connect
 ) -> None:
-    """Publishers, consumers and readers alike get `forced`; whoever comes back is told of the active gateway."""
+    """Publishers, consumers and readers get `forced`; clients that connect again are told the active gateway."""
     publisher, consumer, reader = (connect(gateway) for _ in range(3))
     publisher.sender("orders").send_all([data(0)])
     consumer.receiver("orders", credit=10).take(1)
@@ -143,8 +143,8 @@ def test_nothing_is_told_of_batches_that_met_another(
     database: SharedDatabase, gateway: RunningGateway, connect: Connect
 ) -> None:
     """
-    A message on its way when the store is taken is neither accepted nor refused: its publisher asks the other. An
-    administrator's command ends with an error: nobody knows here what became of it.
+    A message that is being committed when the store is taken gets no outcome: its publisher sends it to the other
+    gateway. A pending command of an administrator fails, as its result is unknown here.
     """
 
     def order(running: Gateway) -> Future[None]:
@@ -174,7 +174,7 @@ def test_nothing_is_told_of_batches_that_met_another(
 def test_nothing_that_it_knew_is_kept(
     database: SharedDatabase, gateway: RunningGateway, connect: Connect
 ) -> None:
-    """Active again, it goes by the store alone: what was there is there once, and ids go on."""
+    """Active again, the gateway recovers from the store: each message is there once, and ids continue."""
     client = connect(gateway)
     client.sender("orders").send_all(data(number) for number in range(20))
     client.receiver("orders", credit=5).take(5)
@@ -197,7 +197,7 @@ def test_nothing_that_it_knew_is_kept(
 def test_one_that_is_told_late_delivers_nothing(
     database: SharedDatabase, gateway: RunningGateway, client: Client
 ) -> None:
-    """One that learns it by its own commit has closed everybody before anything else is delivered."""
+    """A gateway that learns it from its own commit closes all clients before it delivers anything more."""
     client.sender("orders").send_all(data(number) for number in range(10))
     receiver = client.receiver("orders", credit=2)
     taken = receiver.take(2)
@@ -211,7 +211,7 @@ def test_one_that_is_told_late_delivers_nothing(
 def test_a_gateway_can_be_stopped_while_it_lets_go_and_while_it_waits(
     database: SharedDatabase, start: Start, connect: Connect
 ) -> None:
-    """A stop right behind a deposition waits for it, and leaves the store to others; so does one that has none."""
+    """A stop just after the store was taken, or while the gateway waits, leaves the store to others."""
     gateway = start()
     clients = [connect(gateway) for _ in range(3)]
     database.take_away()
@@ -228,31 +228,31 @@ def test_a_gateway_can_be_stopped_while_it_lets_go_and_while_it_waits(
     assert is_active(gateway)
 
 
-# --- A store that is taken from a busy gateway again and again ------------------------------------------------------
+# --- A busy gateway loses its store again and again -----------------------------------------------------------------
 
 ROUNDS = 4
 ACCEPTED = 300
-"""Messages accepted in a round, at least, before the store is taken."""
+"""How many messages are accepted, at least, before the store is taken again."""
 
 ENDED = (AssertionError, AttributeError, OSError, Refused)
-"""What becomes of a client whose connection is closed at any moment of what it does."""
+"""The errors that a client may get when its connection is closed at any moment."""
 
 
 class Comer:
-    """Something that clients do again and again, each time on a connection of their own, on a thread of its own."""
+    """Repeats what a client does, each time on a new connection, in a thread of its own."""
 
     def __init__(self, gateway: RunningGateway, does: Any) -> None:
         self._gateway = gateway
         self._does = does
         self.name = does.__name__
         self.times = 0
-        """Done to the end."""
+        """How often it was done to the end."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self.name)
         self._thread.start()
 
     def end(self) -> None:
-        """And no more."""
+        """Stop, and wait for the thread."""
         self._ended.set()
         self._thread.join()
 
@@ -265,8 +265,8 @@ class Comer:
 
 def test_a_busy_gateway_loses_its_store(database: SharedDatabase, start: Start) -> None:
     """
-    Publishers, consumers that settle, reject and replay, browsers, log readers, temporary nodes, transactions of
-    endpoints: whatever is under way ends, the gateway makes no mistake, and each accepted message is there once.
+    Whatever publishers, consumers, replays, browsers, log readers and temporary queues are doing: it ends, the gateway
+    makes no error, and each accepted message is there once.
     """
     queues = {
         "orders": Queue(subscriptions=("t/>",), dead_message_queue="dead"),  # type: ignore[call-arg]
@@ -347,11 +347,11 @@ def test_a_busy_gateway_loses_its_store(database: SharedDatabase, start: Start) 
     gateway.stop()
 
 
-# --- A gateway whose store another one has --------------------------------------------------------------------------
+# --- A gateway that waits for its store -----------------------------------------------------------------------------
 
 
 def closed(gateway: RunningGateway, *, product: str, hostname: str = "localhost") -> Any:
-    """With what a client's connection is closed; `product` is what it calls itself."""
+    """The condition with which a client's connection is closed; `product` is how the client names itself."""
     with Client(gateway.url, hostname=hostname, properties={symbol("product"): product}) as client:
         refused = client.closed_by_peer()
         assert client.connection.remote_properties[symbol("amqp:connection-establishment-failed")] is True
@@ -360,8 +360,8 @@ def closed(gateway: RunningGateway, *, product: str, hostname: str = "localhost"
 
 def test_it_starts_and_says_who_is_active(database: SharedDatabase, start: Start) -> None:
     """
-    Another's store stops no gateway: it is alive, not ready, and names the active one; whatever needs what is stored is
-    answered with 503 and a sentence.
+    If another gateway has the store, this one is alive but not ready, and names the active gateway; requests that need
+    the store are answered with 503 and a sentence.
     """
     database.hold("other.example.com:5672")
     gateway = start()
@@ -391,11 +391,11 @@ SIX = {"network-host": "::1", "port": 5673, "hostname": "vhost:default"}
 @pytest.mark.parametrize(
     ("active", "product", "hostname", "name", "info"),
     [
-        # Qpid JMS gets open, and then close with the address of the active gateway (AMQP 1.0 section 2.8.18).
+        # Qpid JMS gets `open`, and then `close` with the address of the active gateway (AMQP 1.0 section 2.8.18).
         ("other.example.com:5673", "QpidJMS", "localhost", "amqp:connection:redirect", OTHER),
-        # A client that named the Message VPN by its hostname is to say the same over there.
+        # A client that named the Message VPN by its hostname is told to use the same hostname there.
         ("[::1]:5673", "QpidJMS", "vhost:default", "amqp:connection:redirect", SIX),
-        # Clients that reconnect by themselves do so for `forced` alone: that is what others get, with the address.
+        # Clients that reconnect by themselves do so only after `forced`; so all others get that, with the address.
         ("other.example.com:5673", "another", "localhost", "amqp:connection:forced", OTHER),
         # There is no redirect without an address.
         ("", "another", "localhost", "amqp:connection:forced", {}),
@@ -405,7 +405,7 @@ SIX = {"network-host": "::1", "port": 5673, "hostname": "vhost:default"}
 def test_clients_are_told_where_to_go(
     database: SharedDatabase, start: Start, active: str, product: str, hostname: str, name: str, info: Any
 ) -> None:
-    """In a way that each of them follows."""
+    """With the condition that each client follows."""
     database.hold(active)
     refused = closed(start(), product=product, hostname=hostname)
     assert (refused.name, refused.info) == (name, info)
@@ -415,8 +415,8 @@ def test_clients_are_told_where_to_go(
 
 def test_it_takes_over(database: SharedDatabase, start: Start, connect: Connect) -> None:
     """
-    Once nobody has the store it is this gateway's, with all that was accepted before. Until then a client of proton's
-    goes on with its next address: one that we had opened would begin with the first again.
+    Once no gateway has the store, this one takes over, with all accepted messages. Meanwhile it opens no connection: a
+    Proton client then tries its next address, and after an open it would begin with the first again.
     """
     first, second = start("a"), start("b")
     assert is_active(first) and not is_active(second)
@@ -434,8 +434,8 @@ def test_it_takes_over(database: SharedDatabase, start: Start, connect: Connect)
 
 def test_a_store_that_is_not_there_yet_is_waited_for(database: SharedDatabase, start: Start) -> None:
     """
-    A gateway that starts before its database does not end: it says why it is not ready, without the password, and goes
-    on trying. That it would be in vain is an alarm as long as it lasts.
+    A gateway that starts before its database goes on trying, and says why it is not ready, without the password. As
+    long as that lasts, there is an alarm.
     """
     database.hold("other.example.com:5672")
     database.fault = f"cannot connect to {URL}"
@@ -456,7 +456,7 @@ def test_a_store_that_is_not_there_yet_is_waited_for(database: SharedDatabase, s
 
 
 def test_an_engine_that_is_not_installed_stops_the_gateway(start: Start, database: SharedDatabase) -> None:
-    """What no waiting mends is told at once."""
+    """Waiting would not help, so the gateway ends with an error."""
 
     def missing(settings: VpnStore) -> Any:
         raise StoreError("cannot use", settings.url, "no such module", "Install the extra")

@@ -1,4 +1,4 @@
-"""Two gateways on one PostgreSQL, each a process of its own: one is killed or stopped, and the other goes on."""
+"""Two gateways on one PostgreSQL, each in a process of its own: one is killed or stopped, and the other takes over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.system, pytest.mark.postgresql]
 LEASE_SECONDS = 2
 
 TAKE_OVER_SECONDS = 5.0
-"""How long publishers may wait for another gateway when the active one is killed."""
+"""How long publishers may wait for the other gateway when the active one is killed."""
 
 Start = Callable[..., GatewayProcess]
 
@@ -60,31 +60,31 @@ def pair(start: Start) -> tuple[GatewayProcess, GatewayProcess]:
 
 
 def url_of(gateway: GatewayProcess) -> str:
-    """Where clients connect."""
+    """The address for clients."""
     return str(gateway.ready["amqp"][0])
 
 
 def readiness(gateway: GatewayProcess) -> httpx.Response:
-    """Whether it serves clients."""
+    """The answer of `/readyz`."""
     return httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP)
 
 
 def do(gateway: GatewayProcess, action: str, **body: object) -> None:
-    """Have an administrator's action done."""
+    """Run an action of administration."""
     url = f"{gateway.ready['admin']}/SEMP/v2/action/msgVpns/default/{action}"
     answer = httpx.put(url, json=body, **PLAIN_HTTP)
     assert answer.status_code == 200, answer.text
 
 
 def made(gateway: GatewayProcess, **said: object) -> None:
-    """Have a queue be made by an administrator."""
+    """Create a queue by administration."""
     url = f"{gateway.ready['admin']}/SEMP/v2/config/msgVpns/default/queues"
     answer = httpx.post(url, json=said, **PLAIN_HTTP)
     assert answer.status_code == 200, answer.text
 
 
 def state(gateway: GatewayProcess, queue: str) -> dict[str, Any]:
-    """A queue as an administrator sees it."""
+    """A queue as the monitor shows it."""
     url = f"{gateway.ready['admin']}/SEMP/v2/monitor/msgVpns/default/queues/{queue}"
     return dict(httpx.get(url, **PLAIN_HTTP).json()["data"])
 
@@ -95,7 +95,7 @@ def is_ready(gateway: GatewayProcess) -> bool:
 
 @pytest.fixture
 def stopped(pair: tuple[GatewayProcess, GatewayProcess]) -> Iterator[Callable[[], None]]:
-    """Stops the active one, as a machine that hangs; it goes on at the end of the test, if not before."""
+    """Stops the active gateway's process, as when its machine hangs, and continues it when the test ends."""
     pid = pair[0].pid
     yield lambda: os.kill(pid, signal.SIGSTOP)
     os.kill(pid, signal.SIGCONT)
@@ -103,8 +103,8 @@ def stopped(pair: tuple[GatewayProcess, GatewayProcess]) -> Iterator[Callable[[]
 
 def test_the_other_accepts_within_seconds(pair: tuple[GatewayProcess, GatewayProcess]) -> None:
     """
-    The active one is killed under load: all that it had accepted is there, once and in order, with ids that rise. So is
-    what a replay had put, and what it had kept as the log had dropped it.
+    The active gateway is killed under load: each accepted message is there once, in order, with rising ids. So are
+    messages that a replay had put, and unlogged ones that it had kept.
     """
     active, other = pair
     with Client(url_of(active)) as client:
@@ -146,8 +146,8 @@ QUEUES: dict[str, dict[str, Any]] = {
 
 def test_what_queues_promise_holds_with_the_other(pair: tuple[GatewayProcess, GatewayProcess]) -> None:
     """
-    The active one is killed. Order by key goes on, with unsettled messages first, also in the midst of a replay; ids
-    are remembered; a reader gets the newest of each key; what waits comes at its time and not before, with its count.
+    The active gateway is killed. Order by key holds, with unsettled messages first, also during a replay; dedup ids are
+    known; a last-value queue has the newest of each key; delayed messages come when due, with their counts.
     """
     active, other = pair
     url = [url_of(active)]
@@ -195,7 +195,7 @@ def test_what_queues_promise_holds_with_the_other(pair: tuple[GatewayProcess, Ga
 def test_one_that_was_stopped_tells_nobody_anything(
     pair: tuple[GatewayProcess, GatewayProcess], stopped: Callable[[], None]
 ) -> None:
-    """Past its lease another one is active; going on, it delivers nothing, accepts nothing, and closes its clients."""
+    """When it continues after its lease, it delivers and accepts nothing, and closes its clients."""
     active, other = pair
     publisher, consumer = Client(url_of(active)), Client(url_of(active))
     sender = publisher.sender("orders")
@@ -203,7 +203,7 @@ def test_one_that_was_stopped_tells_nobody_anything(
     receiver = consumer.receiver("orders", credit=10)
     receiver.take(10)
     stopped()
-    # What it will find when it goes on: credit for what it has in memory, and a message.
+    # Waiting for it when it continues: credit for messages that it has in memory, and a message.
     receiver.flow(50)
     consumer.wait(lambda: True, "credit is on its way")
     delivery = sender.send(data("late"))
@@ -224,7 +224,7 @@ def test_one_that_was_stopped_tells_nobody_anything(
 
 
 def test_publishers_wait_while_the_database_is_gone(start: Start, postgresql: Server) -> None:
-    """A database that crashes and comes again costs nobody anything but time: what was sent meanwhile is accepted."""
+    """After a crash of the database, publishers only wait: messages sent meanwhile are accepted once it is back."""
     gateway = start("a")
     with Client(url_of(gateway)) as client:
         sender = client.sender("orders")

@@ -1,4 +1,4 @@
-"""A configuration with stores on other machines that is read again while the gateway runs."""
+"""Reading the configuration again, with stores on other machines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> ConfigurationFile:
 
 @pytest.fixture
 def gateway(database: SharedDatabase, file: ConfigurationFile, _ending: ExitStack) -> RunningGateway:
-    """A gateway whose Message VPN `default` another one has."""
+    """A gateway that waits, as another one has the store of its Message VPN `default`."""
     database.hold("other.example.com:5672")
     file.write(store())
     return _ending.enter_context(RunningGateway(read(file.path), engine=database.engine))
@@ -36,7 +36,7 @@ def gateway(database: SharedDatabase, file: ConfigurationFile, _ending: ExitStac
 
 @pytest.fixture
 def configure(gateway: RunningGateway, file: ConfigurationFile) -> Configure:
-    """Has the gateway read another configuration; what was not applied."""
+    """Reloads with another configuration; returns what was refused."""
 
     def configure(text: str) -> list[str]:
         file.write(text)
@@ -57,7 +57,7 @@ def store(more: str = "", vpn: str = "default", url: str = URL) -> str:
 def test_what_a_waiting_message_vpn_is_told_holds_when_it_is_active(
     database: SharedDatabase, gateway: RunningGateway, configure: Configure, connect: Connect
 ) -> None:
-    """Settings that come while another gateway is active are those that it takes over with; later ones hold at once."""
+    """Settings changed while another gateway is active apply once this one is; later ones immediately."""
     queue = '[vpn.default.queue.orders]\nsubscriptions = ["t/>"]\n'
     assert configure(store() + queue) == []
     database.durability = Durability.ONE_MACHINE
@@ -73,8 +73,8 @@ def test_what_a_waiting_message_vpn_is_told_holds_when_it_is_active(
 
 def test_another_url_is_for_the_next_start(gateway: RunningGateway, configure: Configure) -> None:
     """
-    It is refused with a sentence, in which there is no password. A new Message VPN with a store on other machines is
-    opened beside everything else; `/readyz` knows it by its name.
+    The change is refused, in a sentence without the password. A new Message VPN on another store is opened, and
+    `/readyz` names it.
     """
     (told,) = configure(store(url=URL.replace("double", "elsewhere")) + store(vpn="trading"))
     assert told.startswith("vpn.default.store.url ") and "until the next start" in told

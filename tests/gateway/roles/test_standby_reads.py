@@ -1,4 +1,4 @@
-"""A gateway that waits serves readers from a standby, and sends everybody else to the active one."""
+"""A waiting gateway serves readers from a standby, and sends all other clients to the active gateway."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ consume = ["log://r/>"]
 
 
 class Pair:
-    """A primary with a standby, and two gateways on them: one is active, one waits, and reads."""
+    """A primary with a standby, and two gateways: one is active, the other waits and serves readers."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         primary = ending.enter_context(server())
@@ -78,25 +78,24 @@ class Pair:
         return Client(url_of(self.active), user=ALL)
 
     def reader(self, user: tuple[str, str] = ALL) -> Client:
-        """A client of the one that waits; waits until that serves readers."""
+        """A client of the waiting gateway, once that serves readers."""
         wait_until(self.reads, "the standby is read")
         return Client(url_of(self.waiting), user=user)
 
     def reads(self) -> bool:
-        """Whether the one that waits serves readers."""
+        """Whether the waiting gateway serves readers."""
         return "standby_reads_begin" in self.waiting.log_text()
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """For tests that leave it as it is, but for the last; each has topics of its own."""
+    """Shared by tests that do not change it, except the last one; each uses topics of its own."""
     with ExitStack() as ending:
         yield Pair(tmp_path_factory.mktemp("pair"), ending)
 
 
 def test_readers_get_history_and_then_live(pair: Pair) -> None:
-    """Log and stream, each message once and in order, with the ids that the active gateway gives; nothing is marked
-    that is not so there."""
+    """From log and stream, each message once and in order, with the ids of the active gateway."""
     with pair.on_active() as publisher, pair.reader() as client:
         sender = publisher.sender("topic://s/1")
         sender.send_all(data(number) for number in range(50))
@@ -115,7 +114,7 @@ def test_readers_get_history_and_then_live(pair: Pair) -> None:
 
 
 def test_readers_keep_up_under_load(pair: Pair) -> None:
-    """A reader that is there from the beginning misses nothing of what is accepted, and gets nothing twice."""
+    """A reader that is attached from the beginning gets every accepted message once."""
     with pair.on_active() as publisher, pair.reader() as client:
         receiver = client.receiver("log://load?replay-start=beginning", credit=100)
         sender = publisher.sender("topic://load")
@@ -128,7 +127,7 @@ def test_readers_keep_up_under_load(pair: Pair) -> None:
 
 
 def test_nothing_is_read_that_was_not_told(pair: Pair) -> None:
-    """While the standby does not replay, its readers wait for what the active gateway has accepted since."""
+    """While the standby does not apply changes, its readers wait for newer messages, and go on afterwards."""
     with pair.on_active() as publisher, pair.reader() as client:
         sender = publisher.sender("topic://a/b")
         sender.send_all([data("before")])
@@ -144,7 +143,7 @@ def test_nothing_is_read_that_was_not_told(pair: Pair) -> None:
 
 
 def test_what_a_rule_takes_out_of_the_log_is_told_on_the_standby(pair: Pair) -> None:
-    """Whoever was to read it there, is told; a start there is refused, and one for other topics is not."""
+    """A reader that has not read them yet is told; a start there is refused, and one for other topics is granted."""
     with pair.on_active() as publisher, pair.reader() as client:
         sender = publisher.sender("topic://debug/a")
         publisher.sender("topic://orders/a").send_all([data("other")])
@@ -174,8 +173,7 @@ def test_what_a_rule_takes_out_of_the_log_is_told_on_the_standby(pair: Pair) -> 
     ids=["publisher", "relay", "queue", "topic", "replay"],
 )
 def test_everything_else_is_sent_to_the_active_one(pair: Pair, attach: Callable[[Client], object]) -> None:
-    """Its connection is closed, as it would have been at once without `standby_reads`, with where to go; nothing is
-    made."""
+    """It is closed with that gateway's address, as without `standby_reads`, and nothing is created."""
     wait_until(pair.reads, "the standby is read")
     with Client(url_of(pair.waiting), user=ALL, properties={symbol("product"): "any"}) as client:
         with pytest.raises(AssertionError):
@@ -189,7 +187,7 @@ def test_everything_else_is_sent_to_the_active_one(pair: Pair, attach: Callable[
 
 
 def test_rights_are_those_of_the_active_one(pair: Pair) -> None:
-    """Who may read one topic's log reads that, and gets the same refusal for another as over there."""
+    """A user reads the log of the topics that he may, and gets the same refusal for others as at the active gateway."""
     with pair.on_active() as publisher:
         publisher.sender("topic://r/1").send_all([data("a")])
         publisher.sender("topic://x/1").send_all([data("s")])
@@ -202,7 +200,7 @@ def test_rights_are_those_of_the_active_one(pair: Pair) -> None:
 
 
 def test_a_publisher_of_protons_gets_to_the_active_one(pair: Pair) -> None:
-    """It would begin with its first address again and again, as its connection was open there; it is let in once."""
+    """An open connection would make it try its first address again and again; here it reaches the second one."""
     wait_until(pair.reads, "the standby is read")
     accepted_by = published_by_proton(
         [url_of(pair.waiting), url_of(pair.active)],
@@ -215,7 +213,7 @@ def test_a_publisher_of_protons_gets_to_the_active_one(pair: Pair) -> None:
 
 
 def test_what_is_erased_on_the_active_one_is_a_marker_here(pair: Pair) -> None:
-    """For whoever reads it later, and for whoever reads what was kept in memory, once that is over."""
+    """For a reader that attaches later, and for one that read from memory, once that is over."""
     with pair.on_active() as publisher, pair.reader() as client:
         publisher.sender("topic://erased").send_all(data(number) for number in range(10))
         found = client.receiver("log://erased?replay-start=beginning", credit=10).take(10)
@@ -237,7 +235,7 @@ def test_what_is_erased_on_the_active_one_is_a_marker_here(pair: Pair) -> None:
 
 
 def test_streams_come_and_go(pair: Pair) -> None:
-    """One that is made, or deleted, on the active gateway is so here within moments; its readers are told."""
+    """A stream that is created or deleted on the active gateway is so here soon after; its readers are told."""
 
     def attached() -> Receiver | None:
         client = ending.enter_context(pair.reader())
@@ -258,10 +256,10 @@ def test_streams_come_and_go(pair: Pair) -> None:
 
 def test_readers_are_sent_away_while_the_standby_is_gone_and_when_it_becomes_active(pair: Pair) -> None:
     """
-    They are closed within seconds, and redirected when they come again; with the standby they are served again. They
-    get `forced` from one that becomes active, come again, and go on where they were with the same ids.
+    Without the standby, readers are closed within seconds and redirected; with it they are served again. When the
+    gateway becomes active they get `forced`, connect again, and continue with the same ids.
 
-    It comes last: it kills the active one.
+    This test is the last one, as it kills the active gateway.
     """
     with pair.reader() as client:
         client.receiver("log://>", credit=10)

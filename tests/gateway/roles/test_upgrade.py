@@ -1,4 +1,4 @@
-"""A pair of gateways on one PostgreSQL is brought to the next version while clients publish: nothing is lost."""
+"""A pair of gateways on one PostgreSQL is upgraded while clients publish: nothing is lost."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NEXT = "tests.system.next_version"
 
 def test_a_rolling_change_loses_nothing(postgresql: Server, tmp_path: Path, _ending: ExitStack) -> None:
     """
-    The one that waits has it, then the active one is stopped under load: what it had accepted is there once, in order.
-    The next version says beforehand what it will do, and waits till it may. The version before does not get the store
-    any more, and leaves it as it is.
+    The waiting gateway is upgraded, then the active one is stopped under load: each accepted message is there once, in
+    order. The new version says beforehand what it will do, and waits for the store. The old version gets the store no
+    more, and leaves it unchanged.
     """
     url = postgresql.url(postgresql.new_database())
     config = f'[vpn.default.store]\nurl = "{url}"\nlease_seconds = 2\n'

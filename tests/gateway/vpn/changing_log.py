@@ -1,4 +1,4 @@
-"""A log and its archive that change under every read, and the list of what was published."""
+"""A log and its archive that change at every read, and the list of what was published."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWN_ROUTE, OTHER_ROUTE = 5, 6
 
 class World:
     """
-    What was published, and who has it: the log from ``first_id`` on, the archive what is ``archived``.
+    What was published, and where it is: in the log from ``first_id`` on, in the archive up to ``archived``.
 
     Args:
         keeps: Nothing is trimmed that is not archived.
@@ -44,7 +44,7 @@ class World:
         self.keeps = keeps
         self.state = LogState(GENERATION, 1, COUNT + 1, 0, 0)
         self.below = self.first_id = 1
-        """What is to be trimmed, and what the store has trimmed since; what is known of that outside follows later."""
+        """Up to where trimming is ordered, and where the store has trimmed; ``state`` learns of it later."""
         self.archived = 0
         self.rows: dict[int, Row] = {}
         self.held: dict[int, Row] = {}
@@ -55,10 +55,10 @@ class World:
             elif self.dice.random() < 0.9:
                 self.rows[i] = (i, i, self.dice.choice("ab"), 0, 0, None, content)
         self.still_held: dict[int, Row] = {}
-        """Logged messages that were trimmed, and that another endpoint needs still."""
+        """Logged messages that were trimmed, and that another endpoint still holds."""
 
     def change(self) -> None:
-        """Somebody archives, or orders a trim; it is carried out, or becomes known."""
+        """Archive something, order a trim, carry it out, or let it become known; several of these, or nothing."""
         for _ in range(self.dice.randrange(4)):
             match self.dice.randrange(4):
                 case 0:
@@ -76,27 +76,27 @@ class World:
 
     @property
     def messages(self) -> dict[int, Row]:
-        """What the store has."""
+        """The messages in the store."""
         logged = {i: row for i, row in self.rows.items() if i >= self.first_id}
         return logged | self.still_held | self.held
 
     def logged(self, position: int, end: int) -> list[Row]:
-        """Messages that the log had, of these ids."""
+        """All messages that were ever logged, of these ids."""
         return [self.rows[i] for i in range(position, min(end, COUNT + 1)) if i in self.rows]
 
     def page(self, rows: list[Row], end: int) -> LogPage:
-        """As many as a page happens to have room for."""
+        """A page of random size."""
         count = self.dice.randint(1, 7)
         return LogPage(rows[:count], rows[count - 1][0] + 1) if len(rows) >= count else LogPage(rows, end)
 
     def topics(self, before: int, first: int) -> TopicPage:
-        """The newest ones, as many as a page happens to have room for."""
+        """A page of random size, the newest first."""
         stop = max(first, before - self.dice.randint(1, 9))
         return TopicPage([(row[0], row[2]) for row in reversed(self.logged(stop, before))], stop)
 
 
 class _Pool:
-    """Answers at once, after something has changed."""
+    """Answers immediately, after something has changed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -112,7 +112,7 @@ class _Pool:
 
 
 class ChangingStore(NaivePages, _Pool):
-    """Pages have as many messages as it happens."""
+    """A store whose pages have random sizes."""
 
     def __init__(self, world: World) -> None:
         _Pool.__init__(self, world)
@@ -205,7 +205,7 @@ class ChangingArchive(_Pool):
 
 
 class _Broker:
-    """What it knows of the log."""
+    """What the broker knows of the log."""
 
     def __init__(self, world: World) -> None:
         self.history = History(world.state)
@@ -214,7 +214,7 @@ class _Broker:
 
 
 def state_of(world: World) -> tuple[VpnState, ChangingArchive]:
-    """What is known of both, in the running loop."""
+    """The state of a Message VPN with this log and archive, in the running loop."""
     archive, state = ChangingArchive(world), object.__new__(VpnState)
     state.broker = broker = cast("Broker", _Broker(world))
     state.reader = store = cast("Reader", ChangingStore(world))
@@ -227,6 +227,6 @@ def state_of(world: World) -> tuple[VpnState, ChangingArchive]:
 
 
 def history_of(world: World) -> tuple[LogHistory, ChangingArchive]:
-    """Both as one, in the running loop."""
+    """Log and archive as one history, in the running loop."""
     state, archive = state_of(world)
     return state.history, archive

@@ -30,7 +30,7 @@ from tests.gateway.vpn.changing_log import COUNT, OTHER_ROUTE, OWN_ROUTE, World,
 from tests.store.effects import publication
 from tests.support.chance import times
 
-# --- When messages of the log came, while log and archive change under every read -----------------------------------
+# --- The histogram of the log, while log and archive change at every read -------------------------------------------
 
 WORLDS = times(60, 1_000)
 
@@ -38,7 +38,7 @@ Test = Callable[[World], Coroutine[Any, Any, None]]
 
 
 def in_worlds(*, keeps: bool = True) -> Callable[[Test], Callable[[int], None]]:
-    """The test, on a loop, in each of many worlds. ``keeps``: nothing is trimmed there that is not archived."""
+    """Run the test on a loop in each of many worlds. ``keeps``: nothing is trimmed that is not archived."""
 
     def decorated(test: Test) -> Callable[[int], None]:
         @pytest.mark.parametrize("seed", range(WORLDS))
@@ -61,7 +61,7 @@ def histogram_of(world: World, from_ms: int | None, until_ms: int | None, most: 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_each_message_is_in_its_bucket(seed: int) -> None:
-    """Wherever it has gone at the moment of the read: it came in its bucket's time, and has an id of the bucket's."""
+    """Wherever a message is at the moment of the read, its time and its id are those of its bucket."""
     world = World(seed)
     from_ms, until_ms = sorted(world.dice.sample(range(COUNT + 9), 2))
     most = world.dice.choice([1, 2, 7, 100])
@@ -89,7 +89,7 @@ def test_without_times_it_is_the_whole_log() -> None:
 
 
 def test_an_end_that_is_not_said_lies_behind_the_other() -> None:
-    """A beginning after the newest message, and an end before the oldest one: a bucket without a message."""
+    """A start after the newest message, or an end before the oldest, gives one empty bucket."""
     world = World(0)
     world.change = lambda: None  # type: ignore[method-assign]
     after, before = histogram_of(world, COUNT + 5, None, 10), histogram_of(world, None, 1, 10)
@@ -97,11 +97,11 @@ def test_an_end_that_is_not_said_lies_behind_the_other() -> None:
     assert [(b.time_ms, b.ids) for b in before.buckets] == [(0, 0)]
 
 
-# --- Log and archive as one -----------------------------------------------------------------------------------------
+# --- Log and archive as one history ---------------------------------------------------------------------------------
 
 
 async def read_all(history: LogHistory, position: int, held: HeldMessages | None = None) -> list[Row]:
-    """Everything from an id on, page by page."""
+    """Read everything from an id on, page by page."""
     found: list[Row] = []
     while position <= COUNT:
         page, _ = await asyncio.wrap_future(history.page(position, COUNT + 1, (), "ann", held))
@@ -114,7 +114,7 @@ async def read_all(history: LogHistory, position: int, held: HeldMessages | None
 
 @in_worlds()
 async def test_pages_are_the_list(world: World) -> None:
-    """Every id once, in order, wherever it has gone at the moment of its page."""
+    """Every id once, in order, wherever its message is when its page is read."""
     history, _ = history_of(world)
     for _ in range(4):
         first = world.dice.randint(1, COUNT)
@@ -123,7 +123,7 @@ async def test_pages_are_the_list(world: World) -> None:
 
 @in_worlds()
 async def test_newest_first_is_the_list_from_its_end(world: World) -> None:
-    """Every id once, falling, wherever it has gone at the moment of its page."""
+    """Every id once, in falling order, wherever its message is when its page is read."""
     history, _ = history_of(world)
     for _ in range(4):
         first, before = world.dice.randint(1, COUNT), COUNT + 1
@@ -138,7 +138,7 @@ async def test_newest_first_is_the_list_from_its_end(world: World) -> None:
 
 @in_worlds()
 async def test_what_an_endpoint_alone_holds_has_its_place(world: World) -> None:
-    """Beside what the log took, once, by the endpoint's routes; of the log, what another holds is not doubled."""
+    """Messages that only this endpoint holds come in place; logged ones that another holds come once."""
     history, _ = history_of(world)
     own = HeldMessages(lambda: [OWN_ROUTE, OTHER_ROUTE], lambda row: row[0] in world.held)
     found = await read_all(history, 1, own)
@@ -147,7 +147,7 @@ async def test_what_an_endpoint_alone_holds_has_its_place(world: World) -> None:
 
 @in_worlds(keeps=False)
 async def test_what_is_lost_ends_the_read(world: World) -> None:
-    """Where the log does not keep what is not archived, a reader has all that came before, and is told."""
+    """If the log does not keep what is not archived, a reader gets everything before the gap, and is then told."""
     history, _ = history_of(world)
     position, found = 1, list[Row]()
     try:
@@ -156,21 +156,21 @@ async def test_what_is_lost_ends_the_read(world: World) -> None:
             found += page.rows
             position = page.position
     except LogTrimmed:
-        # What was looked for is in neither.
+        # What was to be read is in neither.
         assert world.archived < position < world.below
     assert found == world.logged(1, position)
 
 
 @in_worlds()
 async def test_messages_by_their_ids(world: World) -> None:
-    """As many from the first on as a page holds, whoever has them; a store's own row is taken before the archive's."""
+    """A page of them, from the first on; a row of the store has precedence over one of the archive."""
     history, _ = history_of(world)
     for _ in range(5):
         rest = sorted(world.dice.sample(sorted(world.rows), 20))
         while rest:
             found = await asyncio.wrap_future(history.messages(rest))
             if not found:
-                # It was trimmed behind the store's answer, and is asked for again.
+                # It was trimmed after the store's answer, and is requested again.
                 continue
             assert [row[0] for row in found] == rest[: len(found)]
             assert [row[6] for row in found] == [world.rows[i][6] for i in rest[: len(found)]]
@@ -179,7 +179,7 @@ async def test_messages_by_their_ids(world: World) -> None:
 
 @in_worlds()
 async def test_searches_tallies_and_probes(world: World) -> None:
-    """The first message that a search takes, how much there is, and what starts are resolved by."""
+    """The first message that a search finds, how many messages there are, and the look-ups that resolve starts."""
     history, _ = history_of(world)
     for _ in range(3):
         number = world.dice.randint(1, COUNT)
@@ -211,7 +211,7 @@ def _ask(there: int, probe: LogProbe) -> tuple[int | None, int | None, int | Non
 
 
 def test_an_archive_that_is_away_is_no_part_of_the_history() -> None:
-    """Until it is back; what the log has is read all the same."""
+    """Until it is available again; meanwhile the log's messages are read."""
     world = World(1)
     world.archived, world.below, world.first_id, world.state.first_id = 40, 31, 31, 31
     world.change = lambda: None  # type: ignore[method-assign]
@@ -232,7 +232,7 @@ def test_an_archive_that_is_away_is_no_part_of_the_history() -> None:
 
 
 def test_who_waits_no_more_is_not_read_for() -> None:
-    """A page that is given up before its turn is not read; the others are."""
+    """A page that is cancelled before its turn is not read; the others are."""
     world = World(1)
     world.archived, world.below, world.first_id, world.state.first_id = 60, 61, 61, 61
     world.change = lambda: None  # type: ignore[method-assign]
@@ -266,7 +266,7 @@ def test_who_waits_no_more_is_not_read_for() -> None:
     asyncio.run(run())
 
 
-# --- Lists of the log, from either end, while log and archive change under every read -------------------------------
+# --- Lists of the log, from either end, while log and archive change at every read ----------------------------------
 
 ALL = Wanted((), lambda topic: True)
 SOME = Wanted(("a",), "a".__eq__, Search(compile_selector("n > 7 and n < 55").matches))
@@ -275,7 +275,7 @@ SOME = Wanted(("a",), "a".__eq__, Search(compile_selector("n > 7 and n < 55").ma
 @pytest.mark.parametrize("seed", range(WORLDS))
 @pytest.mark.parametrize("wanted", [ALL, SOME], ids=["all", "some"])
 def test_a_list_has_each_message_once(seed: int, wanted: Wanted) -> None:
-    """Page by page, from either end: what was published and is wanted, in its order, however little a read brings."""
+    """Page by page, from either end: all wanted messages in order, however small the pages that are read."""
     world = World(seed)
 
     def is_wanted(number: int, topic: str) -> bool:
@@ -312,7 +312,7 @@ def taken(page: LoggedMessages, found: list[int], count: int) -> int | None:
 
 
 def order_of(searches: list[str], pages: int, cancelled: frozenset[int] = frozenset()) -> list[str]:
-    """Whose pages are read, in which order, where each search reads so many; some are given up while they wait."""
+    """The order in which users' pages are read; some searches are cancelled while they wait."""
     read: list[str] = []
 
     async def search(turns: UserTurns, user: str) -> None:
@@ -334,7 +334,7 @@ def order_of(searches: list[str], pages: int, cancelled: frozenset[int] = frozen
 
 
 def test_as_many_have_a_turn_as_may() -> None:
-    """With two turns at once there are two readers at a time, never more, and none is left without one."""
+    """With two turns there are two readers at a time, never more, and everyone gets a turn."""
 
     async def run() -> tuple[int, int]:
         turns, under_way, most, read = UserTurns(2), 0, 0, 0
@@ -355,7 +355,7 @@ def test_as_many_have_a_turn_as_may() -> None:
 
 
 def test_one_user_with_many_searches_starves_no_other() -> None:
-    """Beside twenty searches of one user, another's single one reads every other page."""
+    """Next to twenty searches of one user, another user's single search reads every second page."""
     read = order_of(["greedy"] * 20 + ["modest"], pages=10)
     places = [place for place, user in enumerate(read) if user == "modest"]
     assert len(read) == 210
@@ -363,29 +363,29 @@ def test_one_user_with_many_searches_starves_no_other() -> None:
 
 
 def test_searches_of_one_user_take_turns_too() -> None:
-    """Among themselves a user's searches go page by page, in their order."""
+    """The searches of one user take turns page by page, in order."""
     assert order_of(["a", "a", "b"], pages=2) == ["a", "b", "a", "b", "a", "a"]
 
 
 def test_a_search_that_is_given_up_leaves_the_turn_to_others() -> None:
-    """Whether it waits or was just given the turn: nobody waits for it."""
+    """Whether it waits or has just been given the turn, others do not wait for it."""
     for number in range(4):
         read = order_of(["a", "b", "a", "c"], pages=3, cancelled=frozenset({number}))
         assert len(read) >= 9
 
 
-# --- What lingers on the loop before it is committed, and what takes it along -----------------------------------------
+# --- Effects that linger before they are committed, and what takes them along -----------------------------------------
 
 
 class Store:
-    """A store, and its writer, that commits when the test says so."""
+    """A store and its writer, which commits when the test says so."""
 
     def __init__(self) -> None:
         self.submitted: list[Batch] = []
         self.is_closed = False
         self.on_commit: OnCommit
         self.now: tuple[bool, WriteFailed | None] = (False, None)
-        """What comes of a commit on the spot."""
+        """The result of an immediate commit."""
 
     confirmed_at = None
 
@@ -409,12 +409,12 @@ class Store:
 
     @property
     def effects(self) -> list[list[Effect]]:
-        """Those of each batch."""
+        """The effects of each batch."""
         return [list(batch.effects) for batch in self.submitted]
 
 
 class Loop(StepLoop):
-    """One whose threads are done at once."""
+    """A loop whose threads finish immediately."""
 
     def run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> Any:
         done = self.create_future()
@@ -444,14 +444,14 @@ class Commits:
 
 
 def published(number: int, publisher: Any, delivery: int) -> Publication:
-    """One message that somebody waits for."""
+    """A publication of one message, whose publisher waits."""
     found = publication(number, [b"x"], time_ms=1)
     found.receipt = (publisher, [delivery])
     return found
 
 
 def effect(number: int) -> CountedUpTo:
-    """One that nobody waits for."""
+    """An effect that nobody waits for."""
     return CountedUpTo(number)
 
 
@@ -463,7 +463,7 @@ def commits() -> Iterator[Commits]:
 
 
 def test_what_nobody_waits_for_is_gathered(commits: Commits) -> None:
-    """It goes to the writer in one piece, in order, ``LINGER_SECONDS`` after the first of it."""
+    """Such effects go to the writer together, in order, ``LINGER_SECONDS`` after the first."""
     first, second = effect(1), effect(2)
     commits.committer.commit_when_convenient(first)
     commits.loop.advance(LINGER_SECONDS / 2)
@@ -476,8 +476,8 @@ def test_what_nobody_waits_for_is_gathered(commits: Commits) -> None:
 
 def test_what_is_waited_for_takes_along_what_was_ordered_before_it(commits: Commits) -> None:
     """
-    No time passes, order is kept, and it is told once all of that is durable. What was taken along is not submitted
-    again when its time is over; what came after it goes then.
+    A commit that somebody waits for goes immediately, after the lingering effects and together with them, and is
+    reported when all are durable. Those are not submitted again later; a later effect lingers anew.
     """
     first, second, third = effect(1), effect(2), effect(3)
     commits.committer.commit_when_convenient(first)
@@ -496,7 +496,7 @@ def test_what_is_waited_for_takes_along_what_was_ordered_before_it(commits: Comm
 
 
 def test_news_of_what_was_ordered_takes_it_along(commits: Commits) -> None:
-    """Somebody asks, with no effect of his own, to be told once all before is durable: that a settlement is."""
+    """A commit without effects, which is told when all before is durable, takes lingering effects along."""
     before = effect(1)
     commits.committer.commit_when_convenient(before)
     commits.committer.commit((), partial(commits.tell, "before"))
@@ -506,7 +506,7 @@ def test_news_of_what_was_ordered_takes_it_along(commits: Commits) -> None:
 
 
 def test_a_stop_waits_for_no_company(commits: Commits) -> None:
-    """What lingers is with the writer before the store is closed."""
+    """Lingering effects are with the writer before the store is closed."""
     last = effect(1)
     commits.committer.commit_when_convenient(last)
     with commits.loop.running():
@@ -517,7 +517,7 @@ def test_a_stop_waits_for_no_company(commits: Commits) -> None:
 
 
 def test_what_lingers_is_bounded(commits: Commits) -> None:
-    """Of ``LINGERING_EFFECTS`` none waits any longer."""
+    """With ``LINGERING_EFFECTS`` of them, none lingers any longer."""
     effects = [effect(number) for number in range(LINGERING_EFFECTS)]
     for one in effects[:-1]:
         commits.committer.commit_when_convenient(one)
@@ -529,7 +529,7 @@ def test_what_lingers_is_bounded(commits: Commits) -> None:
 
 
 class Watching:
-    """A publisher, and who goes on when something was committed: what each is told, in order."""
+    """A publisher, and listeners to commits: notes what each is told, in order."""
 
     def __init__(self, told: list[str]) -> None:
         self._told = told
@@ -546,7 +546,7 @@ class Watching:
 
 
 def test_who_waits_for_one_message_is_answered_before_all_else(commits: Commits) -> None:
-    """Committed on the spot, once it is durable, and told once."""
+    """After an immediate commit the publisher is told first, and once."""
     watching = Watching(commits.told)
     watching.watch(commits.committer)
     commits.store.now = (True, None)
@@ -556,7 +556,7 @@ def test_who_waits_for_one_message_is_answered_before_all_else(commits: Commits)
 
 
 def test_publishers_of_many_are_answered_with_what_else_their_connections_write(commits: Commits) -> None:
-    """What the writer's thread has committed is told in its order."""
+    """Commits in the writer's thread are reported in their order."""
     watching = Watching(commits.told)
     watching.watch(commits.committer)
     commits.committer.add(published(1, watching, 7))
@@ -569,7 +569,7 @@ def test_publishers_of_many_are_answered_with_what_else_their_connections_write(
 
 
 def test_nobody_is_told_that_a_message_is_durable_which_is_not(commits: Commits) -> None:
-    """A commit on the spot that failed is told as any other."""
+    """An immediate commit that fails is reported like any other."""
     watching = Watching(commits.told)
     watching.watch(commits.committer)
     commits.store.now = (True, WriteFailed("the disk is full"))
@@ -579,7 +579,7 @@ def test_nobody_is_told_that_a_message_is_durable_which_is_not(commits: Commits)
 
 
 class Mistaken(Watching):
-    """A publisher, or whoever else waits, in whom there is a mistake."""
+    """A publisher, or another waiter, that raises an exception."""
 
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
         raise ValueError("a mistake")
@@ -596,7 +596,7 @@ class Mistaken(Watching):
 def test_who_cannot_be_told_keeps_nobody_from_being_told(
     commits: Commits, error: WriteFailed | None, is_on_the_spot: bool
 ) -> None:
-    """What is pending is counted as before, and room is offered: a mistake in one link stops no other."""
+    """An exception in one link stops no other: the rest are told, pending bytes are freed, and listeners are called."""
     watching, mistaken = Watching(commits.told), Mistaken(commits.told)
     committer = commits.committer
     watching.watch(committer)

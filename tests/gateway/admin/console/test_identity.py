@@ -26,7 +26,7 @@ ADMINISTER = "administer:queue://* administer:log://> consume:log://> publish:qu
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """The console's, at the provider."""
+    """A file with the console's client secret at the provider."""
     file = tmp_path / "secret"
     file.write_text("a secret\n")
     return file
@@ -34,7 +34,7 @@ def secret(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def api(serve: Serve, provider: ScriptedProvider, secret: Path) -> Api:
-    """Of a gateway whose console has a name and a secret at the provider."""
+    """The administration of a gateway whose console has a client id and a secret at the provider."""
     settings = provider.settings(client_id="console", client_secret_file=secret, rights_claim="scope")
     return serve(identity_providers=(settings,))
 
@@ -47,7 +47,7 @@ def bearer(text: str) -> dict[str, str]:
 
 
 def test_a_token_administers_with_the_rights_in_it(api: Api, provider: ScriptedProvider) -> None:
-    """What it permits, and no more; a wrong one is 401 in words, and one that cannot be checked now 503."""
+    """A token permits what its rights say; a wrong one is 401 with the reason, and 503 without keys to check it."""
     good = bearer(provider.token(scope=ADMINISTER))
     assert api.http.post(QUEUES, json={"queueName": "q"}, headers=good).status_code == 200
     assert api.http.get(QUEUES, headers=good).status_code == 200
@@ -73,7 +73,7 @@ def test_a_token_administers_with_the_rights_in_it(api: Api, provider: ScriptedP
 
 
 def test_a_token_that_says_who_somebody_is_begins_no_job(api: Api, provider: ScriptedProvider) -> None:
-    """It would go on when the token has expired, with rights that nobody can look up."""
+    """The job would outlive the token, and its user has no configured rights that could be looked up later."""
     asked = {"start": "beginning", "target": "queue://q", "name": "j"}
     path = f"/SEMP/v2/action/msgVpns/default{LOG}/startCopy"
     answer = api.http.put(path, json=asked, headers=bearer(provider.token(scope=ADMINISTER)))
@@ -88,7 +88,7 @@ def test_a_token_that_says_who_somebody_is_begins_no_job(api: Api, provider: Scr
 
 
 def test_what_is_read_with_a_token_ends_with_it(api: Api, provider: ScriptedProvider) -> None:
-    """A stream of messages, when it expires, and when its provider is let go of."""
+    """A stream of messages ends when its token expires, and when a reload removes the token's provider."""
     for seconds, why in ((4, "the token"), (600, "what is configured of this user has changed")):
         said = provider.token(scope=ADMINISTER, seconds=seconds - LEEWAY_S)
         headers = {**bearer(said), "Accept": "text/event-stream"}
@@ -109,7 +109,7 @@ def test_what_is_read_with_a_token_ends_with_it(api: Api, provider: ScriptedProv
 
 
 def begun(http: httpx.Client, issuer: str) -> str:
-    """Where the browser is sent to sign in."""
+    """Begin to sign in; return the URL to which the browser is redirected."""
     answer = http.get("/session/begin", params={"issuer": issuer})
     assert answer.status_code == 303, answer.text
     cookie = answer.headers["set-cookie"].lower()
@@ -122,7 +122,7 @@ def state_of(url: str) -> str:
 
 
 def test_a_person_signs_in_at_the_provider(api: Api, provider: ScriptedProvider, logged: list[Any]) -> None:
-    """Code and PKCE; the session has the rights in the token; nothing of the way is in a line, and it is gone once."""
+    """Code flow with PKCE: the session has the token's rights, no log line has code or state, and a code works once."""
     http = api.http
     assert http.get("/session").json()["data"]["identityProviders"] == [provider.issuer]
     url = begun(http, provider.issuer)
@@ -173,7 +173,7 @@ def test_a_person_signs_in_at_the_provider(api: Api, provider: ScriptedProvider,
 def test_who_comes_back_otherwise_is_not_signed_in(
     api: Api, provider: ScriptedProvider, change: dict[str, str], claims: dict[str, Any], why: str
 ) -> None:
-    """A page says why; nobody's cookie is set."""
+    """A page says why, and no cookie is set."""
     url = begun(api.http, provider.issuer)
     back = {"code": provider.sign_in(url, **claims), "state": state_of(url), **change}
     answer = api.http.get("/session/return", params=back)
@@ -185,7 +185,7 @@ def test_who_comes_back_otherwise_is_not_signed_in(
 
 
 def test_another_s_code_is_worth_nothing(api: Api, provider: ScriptedProvider) -> None:
-    """Somebody's code and state in the browser of another (a forged sign-in), and a code by another's verifier."""
+    """A code and its state fail in another browser (a forged sign-in), and with another's PKCE verifier."""
     url = begun(api.http, provider.issuer)
     back = {"code": provider.sign_in(url), "state": state_of(url)}
     with httpx.Client(base_url=api.http.base_url, **PLAIN_HTTP) as other:
@@ -196,7 +196,7 @@ def test_another_s_code_is_worth_nothing(api: Api, provider: ScriptedProvider) -
 
 
 def test_what_is_not_there(api: Api, provider: ScriptedProvider, serve: Serve) -> None:
-    """A provider that is none of ours is never gone to; one that is away is said to be."""
+    """An issuer that is not configured is 404; a provider that cannot be reached is 503."""
     assert api.http.get("/session/begin", params={"issuer": "https://evil.example.com"}).status_code == 404
     assert api.http.get("/session/begin").status_code == 404
     provider.answers["/.well-known/openid-configuration"] = lambda handler: handler.say({}, 503)
@@ -207,7 +207,7 @@ def test_what_is_not_there(api: Api, provider: ScriptedProvider, serve: Serve) -
 def test_who_comes_back_again_and_again_keeps_a_provider_busy_with_few(
     api: Api, provider: ScriptedProvider
 ) -> None:
-    """Anybody can make up a code: so many at once of an address are asked about, while the provider hangs."""
+    """Anybody can make up a code: while the provider hangs, only so many requests of one address reach it at a time."""
     url = begun(api.http, provider.issuer)
     provider.answers["/token"] = provider.hang
     back = {"code": "x", "state": state_of(url)}
@@ -227,7 +227,7 @@ def test_who_comes_back_again_and_again_keeps_a_provider_busy_with_few(
 
 @pytest.mark.slow
 def test_a_person_signs_in_at_a_provider_that_others_wrote(serve: Serve, secret: Path) -> None:
-    """Who wants its users' names is sent there, signs in by its form, and is back at the console as that user."""
+    """At a real provider: the browser is sent there, signs in by its form, and returns as that user."""
     port = free_port()
     settings = IdentityProvider(
         issuer=f"http://127.0.0.1:{port}", audience="rewind", client_id="console", client_secret_file=secret

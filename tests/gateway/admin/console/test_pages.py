@@ -1,4 +1,4 @@
-"""The files of the console over HTTP: what they are, how they are kept, and what a page may do."""
+"""The files of the console over HTTP: their types, how they are cached, and what a page may do."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def http(api: Api) -> httpx.Client:
 
 
 def named_by(page: str) -> list[str]:
-    """The files that a page names."""
+    """The files that a page refers to."""
     return re.findall(r'(?:src|href)="([^"]+)"', page)
 
 
 IMPORTS = re.compile(
     r'(?:^|[\n;])\s*(?:import|export)\s*(?:[\w*{}\s,$]*?\bfrom\s*)?"([^"]+)"|\bimport\(\s*"([^"]+)"\s*\)'
 )
-"""What loads a module, when the script is loaded or later."""
+"""Matches the name of each module that a script imports, statically or dynamically."""
 
 
 def imported_by(script: str) -> list[str]:
@@ -41,7 +41,7 @@ def imported_by(script: str) -> list[str]:
 
 
 def test_the_page_and_all_that_it_loads_are_there(http: httpx.Client) -> None:
-    """From the page on, each file that is named is found, with its type, under the folder of its version."""
+    """Each file that the page or one of its files names is found, with its type, in the folder of this version."""
     front = http.get("/")
     assert front.status_code == 200
     assert front.headers["content-type"] == "text/html; charset=utf-8"
@@ -63,7 +63,7 @@ def test_the_page_and_all_that_it_loads_are_there(http: httpx.Client) -> None:
 
 
 def test_scripts_import_their_neighbours_alone() -> None:
-    """By relative paths: any other would be a second copy of a module, or come from elsewhere."""
+    """Scripts import by relative paths only: another path would load a second copy of a module, or a foreign file."""
     scripts = list(STATIC.rglob("*.js"))
     assert scripts
     imports = {(str(path), name) for path in scripts for name in imported_by(path.read_text())}
@@ -71,7 +71,7 @@ def test_scripts_import_their_neighbours_alone() -> None:
 
 
 def test_a_file_is_sent_compressed_or_as_it_is(http: httpx.Client) -> None:
-    """As the client can take it; both are the same file."""
+    """As the client accepts it; both forms are the same file."""
     path = "/console/vendor/preact.js"
     source = (STATIC / "vendor" / "preact.js").read_bytes()
     with http.stream("GET", path, headers={"Accept-Encoding": "br;q=1.0, gzip;q=0.8, *;q=0.1"}) as answer:
@@ -85,7 +85,7 @@ def test_a_file_is_sent_compressed_or_as_it_is(http: httpx.Client) -> None:
 
 
 def test_a_file_that_is_known_is_not_sent_again(http: httpx.Client) -> None:
-    """304 to its tag, alone or among others; anything else is answered with the file."""
+    """304 if `If-None-Match` has the file's tag, alone or among others; otherwise the file is sent."""
     first = http.get("/")
     assert first.headers["cache-control"] == "no-cache"
     tag = first.headers["etag"]
@@ -98,7 +98,7 @@ def test_a_file_that_is_known_is_not_sent_again(http: httpx.Client) -> None:
 
 
 def test_what_a_page_may_do_is_bounded(http: httpx.Client) -> None:
-    """Scripts of this address alone, none in the page, in no frame of another."""
+    """The policy allows scripts of this address only, no inline scripts, and no frame of another site."""
     for path in ("/", "/console/app.js", "/console/vendor/uplot.css"):
         headers = http.get(path).headers
         policy = headers["content-security-policy"]
@@ -111,7 +111,7 @@ def test_what_a_page_may_do_is_bounded(http: httpx.Client) -> None:
 
 
 def test_the_page_has_no_script_and_no_style_in_it(http: httpx.Client) -> None:
-    """The policy would keep a browser from running them."""
+    """A browser would not run them: the content security policy forbids inline scripts and styles."""
     page = http.get("/").text
     assert re.search(r"<script(?![^>]*\bsrc=)", page) is None
     assert "<style" not in page
@@ -119,7 +119,7 @@ def test_the_page_has_no_script_and_no_style_in_it(http: httpx.Client) -> None:
 
 
 def test_nothing_else_is_there(http: httpx.Client) -> None:
-    """No path leads out of the folder, and none to another version's files."""
+    """No path leads out of the folder, or to the files of another version."""
     for path in (
         "/console/",
         "/console/nothing.js",
@@ -135,7 +135,7 @@ def test_nothing_else_is_there(http: httpx.Client) -> None:
 
 
 def test_anybody_may_load_the_page(serve: Serve) -> None:
-    """It shows nothing by itself: who wants to see more has to sign in, where users are configured."""
+    """The page and its files are public. Data needs a sign-in where users are configured."""
     http = serve(users={"ann": User(vpns=("default",))}).http
     assert http.get("/").status_code == 200
     assert http.get("/console/app.js").status_code == 200
@@ -145,7 +145,7 @@ def test_anybody_may_load_the_page(serve: Serve) -> None:
 
 
 def test_the_console_can_be_turned_off(serve: Serve) -> None:
-    """There is nothing at `/` then, as before there was a console, and nobody signs in."""
+    """`/` is then not found, and nobody can sign in."""
     http = serve(users={"ann": User()}, admin=AdminListener(port=0, console=False)).http
     answers = [http.get(path) for path in ("/", "/console/app.js", "/session")]
     said = {"userName": "ann", "password": "secret"}
@@ -160,11 +160,11 @@ def test_the_console_can_be_turned_off(serve: Serve) -> None:
 VENDOR = STATIC / "vendor"
 PACKAGES = json.loads((VENDOR / "vendored.json").read_text())
 LICENCES = {"MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "0BSD"}
-"""That ask for no more than that they come along."""
+"""Licences that ask for no more than that their text is included."""
 
 
 def test_each_file_is_as_it_was_fetched() -> None:
-    """By its hash; and none is there that is not listed."""
+    """Compared by hash; every file is listed."""
     listed = {file["path"]: file["sha256"] for one in PACKAGES for file in one["files"]}
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -176,7 +176,7 @@ def test_each_file_is_as_it_was_fetched() -> None:
 
 
 def test_each_library_says_what_it_is() -> None:
-    """Its version, the hash of its package, and its licence, whose text lies beside it."""
+    """Its version, the hash of its package, and its licence, whose text is next to it."""
     for one in PACKAGES:
         assert re.fullmatch(r"\d+\.\d+\.\d+", one["version"]), one["package"]
         assert re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", one["integrity"]), one["package"]

@@ -1,4 +1,4 @@
-"""Sessions of the console by themselves: how many there are, and when they end."""
+"""Sessions of the console: how many there are, how they begin, and when they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHANGED = User(consume=("queue://q",))
 
 @pytest.fixture
 def users() -> Users:
-    """A directory of two, and of many."""
+    """Two users with different settings, and many more."""
     return Users(
         Settings(users={name: User() for name in ("ann", "ben", *(f"u{n}" for n in range(MOST_SESSIONS)))})
     )
@@ -52,7 +52,7 @@ def sessions(users: Users, clock: Clock) -> Sessions:
 
 
 def test_a_session_is_found_by_what_its_cookie_holds_and_by_nothing_else(sessions: Sessions) -> None:
-    """Two of one user are two; neither secret is the other, or short."""
+    """Two sessions of one user have different secrets; the CSRF token finds no session; all secrets have 256 bits."""
     first, session = sessions.begin("ann")
     second, other = sessions.begin("ann")
     assert sessions.find(first) is session
@@ -65,7 +65,7 @@ def test_a_session_is_found_by_what_its_cookie_holds_and_by_nothing_else(session
 
 
 def test_a_session_ends_when_it_is_not_used_and_however_much_it_is(sessions: Sessions, clock: Clock) -> None:
-    """Each request puts off that it idles; after a working day it ends, and what has ended stays so."""
+    """Each request restarts the idle time. After a working day the session ends all the same, for ever."""
     token, _ = sessions.begin("ann")
     for _ in range(3):
         clock.seconds += IDLE_S - 1
@@ -83,7 +83,7 @@ def test_a_session_ends_when_it_is_not_used_and_however_much_it_is(sessions: Ses
 
 
 def test_a_session_ends_when_other_things_are_said_of_its_user(sessions: Sessions, users: Users) -> None:
-    """Another rule, and no user any more; a reload that says the same of him ends none."""
+    """A session ends when its user's rules change or the user is removed; a reload with the same rules ends none."""
     ann, _ = sessions.begin("ann")
     ben, _ = sessions.begin("ben")
     users.reload(Settings(users={"ann": User(), "ben": CHANGED}))
@@ -96,7 +96,7 @@ def test_a_session_ends_when_other_things_are_said_of_its_user(sessions: Session
 
 
 def test_none_is_found_where_none_is_wanted(users: Users, clock: Clock) -> None:
-    """The console can be turned off while the gateway runs; turned on again, it knows nobody of before."""
+    """Turning the console off, while the gateway runs, ends all sessions; turning it on again brings none back."""
     wanted = [True]
     sessions = Sessions(users, clock, lambda: wanted[0])
     token, _ = sessions.begin("ann")
@@ -107,10 +107,10 @@ def test_none_is_found_where_none_is_wanted(users: Users, clock: Clock) -> None:
 
 
 def test_a_user_ends_his_own_sessions_by_having_too_many(sessions: Sessions) -> None:
-    """The one that was used the longest ago goes, and nobody else's."""
+    """The user's least recently used session ends; sessions of other users stay."""
     theirs, _ = sessions.begin("ben")
     own = [sessions.begin("ann")[0] for _ in range(MOST_SESSIONS_PER_USER)]
-    assert sessions.find(own[0]) is not None  # and is now the one that was used last
+    assert sessions.find(own[0]) is not None  # and is now the most recently used one
     newest, _ = sessions.begin("ann")
     assert sessions.find(own[1]) is None
     assert all(sessions.find(token) for token in (theirs, own[0], *own[2:], newest))
@@ -118,7 +118,7 @@ def test_a_user_ends_his_own_sessions_by_having_too_many(sessions: Sessions) -> 
 
 
 def test_there_are_no_more_than_so_many(sessions: Sessions, clock: Clock) -> None:
-    """However many users sign in; the ones that are not used go first, and those that have ended hold no place."""
+    """The least recently used session of all users ends; sessions that have ended do not count."""
     first, second, *_ = (sessions.begin(f"u{number}")[0] for number in range(MOST_SESSIONS))
     assert len(sessions) == MOST_SESSIONS
     assert sessions.find(first) is not None
@@ -132,7 +132,7 @@ def test_there_are_no_more_than_so_many(sessions: Sessions, clock: Clock) -> Non
 
 
 def test_what_goes_on_ends_with_its_session(sessions: Sessions, users: Users, clock: Clock) -> None:
-    """At sign-out, by another reading of the users, by idling, by its time; what is over is not ended again."""
+    """A request in progress ends, once, at sign-out, when its user changes, when idle, or after a working day."""
 
     async def run() -> None:
         ended: list[str] = []
@@ -175,7 +175,7 @@ def test_what_goes_on_ends_with_its_session(sessions: Sessions, users: Users, cl
     ],
 )
 def test_a_cookie_that_is_there_twice_is_nobody_s(fields: list[str], token: str | None) -> None:
-    """One of them may have been set by another page; the one of another port is another gateway's."""
+    """Another page may have set one of them. A cookie with another port in its name belongs to another gateway."""
     headers = [(b"host", b"a"), *((b"cookie", field.encode()) for field in fields)]
     request = HTTPConnection({"type": "http", "server": ("127.0.0.1", 8080), "headers": headers})
     assert token_of(request) == token
@@ -203,27 +203,27 @@ def gateway(start: Start) -> RunningGateway:
 
 @pytest.fixture
 def http(gateway: RunningGateway, administer: Administer) -> httpx.Client:
-    """A browser, as far as it keeps cookies."""
+    """A browser, as far as cookies are concerned."""
     return administer(gateway).http
 
 
 def name_of(http: httpx.Client) -> str:
-    """The cookie's."""
+    """The name of the session cookie."""
     return f"{COOKIE}-{http.base_url.port}"
 
 
 def attributes_of(answer: httpx.Response) -> set[str]:
-    """Those of the cookie that it sets."""
+    """The attributes of the cookie that an answer sets."""
     return {one.strip().lower() for one in answer.headers["set-cookie"].split(";")[1:]}
 
 
 def sign_in(http: httpx.Client, **said: str) -> httpx.Response:
-    """As ann, or as is said."""
+    """Sign in as ann, or with the credentials given."""
     return http.post("/session", json=said or ANN)
 
 
 def signed_in(http: httpx.Client, **said: str) -> dict[str, Any]:
-    """The same, which has to succeed: what the page is told."""
+    """Sign in, which has to succeed; return what the page is told."""
     answer = sign_in(http, **said)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()["data"]
@@ -232,12 +232,12 @@ def signed_in(http: httpx.Client, **said: str) -> dict[str, Any]:
 
 
 def make_queue(http: httpx.Client, name: str = "q", **headers: str) -> int:
-    """How a request that changes something is answered."""
+    """Make a queue; return the status of the answer."""
     return http.post(QUEUES, json={"queueName": name}, headers=headers).status_code
 
 
 def test_who_has_not_signed_in_is_told_that_and_no_more(http: httpx.Client) -> None:
-    """No Message VPN, and no version."""
+    """The answer shows no Message VPN and no version."""
     answer = http.get("/session")
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
@@ -255,7 +255,7 @@ def test_who_has_not_signed_in_is_told_that_and_no_more(http: httpx.Client) -> N
 
 
 def test_a_password_or_a_token_signs_in(http: httpx.Client) -> None:
-    """The cookie is for this address alone and for no script; it is enough to look, and the page's token to change."""
+    """The cookie is for this address only, and hidden from scripts. A change needs the CSRF token, too."""
     for said in (ANN, {"token": "ann-s-token"}):
         answer = sign_in(http, **said)
         cookie = answer.headers["set-cookie"]
@@ -274,7 +274,7 @@ def test_a_password_or_a_token_signs_in(http: httpx.Client) -> None:
 
 
 def test_the_cookie_is_for_tls_alone_where_a_proxy_ends_it(http: httpx.Client) -> None:
-    """The first proxy of several is the one that the browser came to."""
+    """Of several proxies, the first in `X-Forwarded-Proto` is the one that the browser connected to."""
     for said, is_secure in (("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False)):
         proxied = {"X-Forwarded-Proto": said}
         answers = [
@@ -285,7 +285,7 @@ def test_the_cookie_is_for_tls_alone_where_a_proxy_ends_it(http: httpx.Client) -
 
 
 def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
-    """Message VPNs that he may enter, and what they are; his access to the gateway."""
+    """The Message VPNs that the user may enter, with their states, and the user's access to the gateway."""
     data = signed_in(http, userName="ben", password="secret")
     assert data["globalAccess"] == "read-only"
     assert data["msgVpns"] == [
@@ -297,7 +297,7 @@ def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
 
 
 def test_who_is_not_known_gets_no_session(http: httpx.Client) -> None:
-    """One answer for all of them, without a cookie."""
+    """Every refusal is the same, and sets no cookie."""
     for said in (
         {"userName": "ann", "password": "Secret"},
         {"userName": "ann", "password": ""},
@@ -314,7 +314,7 @@ def test_who_is_not_known_gets_no_session(http: httpx.Client) -> None:
 
 
 def test_half_of_a_sign_in_is_none(http: httpx.Client) -> None:
-    """Said as a mistake in the request is, and without what was sent; a form, which needs no script, is no JSON."""
+    """400, without repeating what was sent. A form is refused too: a foreign page can send one without a script."""
     half: tuple[Any, ...] = (
         {},
         {"userName": "ann"},
@@ -332,7 +332,7 @@ def test_half_of_a_sign_in_is_none(http: httpx.Client) -> None:
 
 
 def test_nobody_signs_in_where_nobody_needs_to(serve: Serve) -> None:
-    """The page is told that it may ask for everything."""
+    """Without users, the page is told that it may request everything."""
     http = serve().http
     data = http.get("/session").json()["data"]
     assert (data["isSignedIn"], data["isSignInNeeded"], data["userName"]) == (True, False, "")
@@ -344,7 +344,7 @@ def test_nobody_signs_in_where_nobody_needs_to(serve: Serve) -> None:
 
 
 def test_a_change_needs_what_the_page_was_told(http: httpx.Client) -> None:
-    """The cookie comes with a request that another page made the browser send, too; this does not."""
+    """The CSRF token: a browser adds the cookie to a request that a foreign page makes, but not this header."""
     token = signed_in(http)["csrfToken"]
     del http.headers["X-CSRF-Token"]
     for wrong in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": token[:-1]}, {"X-CSRF-Token": "é"}):
@@ -361,14 +361,14 @@ def test_a_change_needs_what_the_page_was_told(http: httpx.Client) -> None:
 
 
 def asked_with(http: httpx.Client, *cookies: str) -> int:
-    """How a request with these values of the cookie is answered, whatever the browser has."""
+    """Send a request with these values of the cookie and no other; return the status."""
     http.cookies.clear()
     said = "; ".join(f"{name_of(http)}={cookie}" for cookie in cookies)
     return http.get(QUEUES, headers={"Cookie": said}).status_code
 
 
 def test_signing_in_takes_no_session_that_the_browser_had(http: httpx.Client) -> None:
-    """One that somebody else put there would be his, too (session fixation); a session of before ends."""
+    """Against session fixation: a planted cookie becomes no session, and the browser's old session ends."""
     http.cookies.set(name_of(http), "planted", domain="127.0.0.1", path="/")
     answer = sign_in(http)
     assert "planted" not in answer.headers["set-cookie"]
@@ -379,12 +379,12 @@ def test_signing_in_takes_no_session_that_the_browser_had(http: httpx.Client) ->
     http.cookies.set(name_of(http), first, domain="127.0.0.1", path="/")
     second = sign_in(http).cookies[name_of(http)]
     assert [asked_with(http, one) for one in (first, "planted", second)] == [401, 401, 200]
-    # A page of another port of this machine can set a cookie of the same name: of two, neither is taken.
+    # A page at another port of this machine can set a cookie of the same name: with two, neither is accepted.
     assert asked_with(http, "theirs", second) == 401
 
 
 def test_signing_out_ends_the_session(http: httpx.Client) -> None:
-    """For whoever has its cookie; and the browser forgets it."""
+    """The cookie is of no use afterwards, and the browser is told to delete it."""
     signed_in(http)
     cookie = http.cookies[name_of(http)]
     answer = http.delete("/session")
@@ -396,7 +396,7 @@ def test_signing_out_ends_the_session(http: httpx.Client) -> None:
 
 
 def test_what_goes_on_in_a_session_ends_with_it(http: httpx.Client) -> None:
-    """A stream of messages that was begun in it says why it ends; one of another session of the user goes on."""
+    """A stream of messages ends and says why; a stream in another session of the same user goes on."""
     signed_in(http)
     live = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
     with (
@@ -423,7 +423,7 @@ def test_what_goes_on_in_a_session_ends_with_it(http: httpx.Client) -> None:
 
 
 def test_who_says_who_he_is_needs_no_token_of_a_page(http: httpx.Client) -> None:
-    """A program with a password or a bearer token is no browser; and it is that user, whatever cookie comes too."""
+    """A program with a password or a bearer token needs no CSRF token; a cookie sent with it is ignored."""
     signed_in(http, userName="ben", password="secret")
     del http.headers["X-CSRF-Token"]
     bearer = {"Authorization": "Bearer ann-s-token"}
@@ -436,7 +436,7 @@ def test_who_says_who_he_is_needs_no_token_of_a_page(http: httpx.Client) -> None
 
 
 def test_a_page_s_script_is_not_asked_for_a_password_by_the_browser(http: httpx.Client) -> None:
-    """A browser would open a window of its own at Basic; anybody else is told of it."""
+    """A browser would open its own dialog on `Basic`; a program, or a person who opens the page, is offered it."""
     script = http.get(QUEUES, headers={"Sec-Fetch-Dest": "empty"})
     assert script.status_code == 401
     assert "Basic" not in script.headers["www-authenticate"]
@@ -445,7 +445,7 @@ def test_a_page_s_script_is_not_asked_for_a_password_by_the_browser(http: httpx.
 
 
 def test_signing_in_leaves_a_line_without_the_password(logged: list[Any], http: httpx.Client) -> None:
-    """Who, and what came of it, as for any change; what is done in the session has the user's name."""
+    """The line has the user and the status; changes in the session are logged with the user's name."""
     assert sign_in(http, userName="ann", password="wr0ng").status_code == 401
     signed_in(http)
     assert make_queue(http) == 200
@@ -461,7 +461,7 @@ def test_signing_in_leaves_a_line_without_the_password(logged: list[Any], http: 
 
 
 def head(length: int) -> bytes:
-    """The head of a request to sign in."""
+    """The head of a sign-in request with a body of this length."""
     text = "POST /session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{text}Content-Length: {length}\r\n\r\n".encode()
 
@@ -469,7 +469,7 @@ def head(length: int) -> bytes:
 def test_who_signs_in_and_never_says_who_he_is_keeps_nobody_out(
     http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One address has a few such requests at once; each ends soon; and administrators go on meanwhile."""
+    """One address may have a few unfinished sign-ins, for a short time; administrators are not delayed."""
     with ExitStack() as stack:
         waiting = [stack.enter_context(connect(http)) for _ in range(MOST_SIGN_INS_PER_ADDRESS)]
         for sock in waiting:
@@ -489,21 +489,21 @@ def test_who_signs_in_and_never_says_who_he_is_keeps_nobody_out(
 
 
 def test_a_body_that_no_name_and_password_have_is_not_read(http: httpx.Client) -> None:
-    """Whoever is not known has nothing to say at length."""
+    """A body that is too long for a name and a password is refused before it is read: 413."""
     with connect(http) as sock:
         sock.sendall(head(1_000_000) + b" " * 9_000)
         assert sock.recv(65_536).startswith(b"HTTP/1.1 413 ")
 
 
 def test_what_strangers_send_fills_no_log(logged: list[Any], http: httpx.Client) -> None:
-    """Lines of one address are held back, and counted, whatever is wrong with the requests."""
+    """Lines about one address are limited, and the rest counted, whatever is wrong with the requests."""
     for _ in range(BURST + 5):
         assert http.post("/session", content=b"{").status_code == 400
     assert len(logged) <= BURST + 1
 
 
 def test_under_tls_the_cookie_is_for_tls_alone(start: Start, tmp_path: Path) -> None:
-    """A browser does not send it in clear; and a client with a certificate needs none."""
+    """The cookie is `Secure`; a client with a certificate needs no cookie."""
     authority = trustme.CA()
     tls = tls_of(authority, tmp_path)
     users = {**USERS, "eve": User(certificate_names=("eve.example",))}

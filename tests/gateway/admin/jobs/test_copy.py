@@ -1,4 +1,4 @@
-"""A part of the log published again, as a job, here or at another gateway: what comes, what hinders it, how it ends."""
+"""Jobs that publish a part of the log again, here or at another gateway: what arrives, what delays it, how it ends."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from tests.support.waiting import wait_until
 
 
 def copy(api: Api, **body: Any) -> str:
-    """Begin a copy; its name."""
+    """Begin a copy; return the name of its job."""
     return str(api.act(f"{LOG}/startCopy", body)["replayName"])
 
 
 def record(api: Api, name: str) -> Any:
-    """What is known of a replay."""
+    """The record of a replay."""
     return api.gateway.call(lambda running: running.vpns["default"].broker.replay_records.get(name))
 
 
 def ended(api: Api, name: str) -> Any:
-    """The record of a replay, once it is over."""
+    """The record of a replay, once the replay has ended."""
     wait_until(lambda: record(api, name).is_ended, f"{name} ends")
     return record(api, name)
 
 
 def test_a_copy_has_the_bare_message_and_says_what_it_is(api: Api, client: Client) -> None:
-    """Whatever came in front of the message stays there, its annotations and header; ours are in front, too."""
+    """A copy keeps the header and annotations of the original, and adds annotations that name replay and source."""
     bare = section(0x73, ["an id"]) + data("content")
     plain, with_header = bare, section(0x70, [True]) + bare
     annotated = section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + bare
@@ -59,7 +59,7 @@ def test_a_copy_has_the_bare_message_and_says_what_it_is(api: Api, client: Clien
         assert received.annotations["x-opt-replay-source-topic"] == "orders/1"
     assert found[2].annotations["x-opt-theirs"] == "kept"
     assert [received.header is not None for received in found] == [False, True, True]
-    # A copy of a copy says what it all began with, and the name of the later replay.
+    # A copy of a copy names the original message, and the later replay.
     ended(api, copy(api, target="topic://b", subscriptions=["orders/>"], until="#1", name="first"))
     ended(api, copy(api, target="queue://test", subscriptions=["b"], name="second"))
     again = client.receiver("test").drain()[-1].annotations
@@ -68,7 +68,7 @@ def test_a_copy_has_the_bare_message_and_says_what_it_is(api: Api, client: Clien
 
 
 def test_a_copy_of_the_log_into_itself_ends(gateway: RunningGateway, api: Api, client: Client) -> None:
-    """Its own copies are behind the end, which was fixed when it began; live messages are, too."""
+    """The end is fixed when the job begins, so it leaves out its own copies and live messages."""
     client.sender("topic://a").send_all([data(n) for n in range(3_000)])
     with Publishing(gateway.url, "topic://a") as publishing:
         publishing.wait_for(100)
@@ -81,8 +81,8 @@ def test_a_copy_of_the_log_into_itself_ends(gateway: RunningGateway, api: Api, c
 
 def test_a_full_target_is_waited_for(serve: Serve) -> None:
     """
-    The job says why it waits, and goes on once there is room: nothing is left out, nothing comes twice; and what is
-    erased while its copy lies ready comes without its content.
+    The job says why it waits, and continues once there is room: each message arrives once. A message that is erased
+    while its copy waits to be published arrives without its content.
     """
     api = serve(Vpn(queues={"small": Queue(quota_messages=50)}))
     with Client(api.gateway.url) as client:
@@ -99,7 +99,7 @@ def test_a_full_target_is_waited_for(serve: Serve) -> None:
 
 
 def test_a_copy_is_paused_resumed_and_goes_on_after_a_stop(api: Api, client: Client) -> None:
-    """Paused it stays so over a restart; resumed it goes on where it was, to the end, each message once."""
+    """A paused job stays paused over a restart, and later continues where it was: each message once."""
     client.sender("topic://a").send_all([data(n) for n in range(2_000)])
     client.cut()
     name = copy(api, target="queue://test", subscriptions=["a"], rate=2_000)
@@ -119,7 +119,7 @@ def test_a_copy_is_paused_resumed_and_goes_on_after_a_stop(api: Api, client: Cli
 
 
 def test_a_cancelled_copy_ends_where_it_is(api: Api, client: Client) -> None:
-    """What was published stays; the job cannot be resumed, and its name tells how it ended."""
+    """What was published stays. The job cannot be resumed, and its record says how it ended."""
     client.sender("topic://a").send_all([data(n) for n in range(2_000)])
     name = copy(api, target="queue://test", rate=100)
     wait_until(lambda: record(api, name).sent, "it has begun")
@@ -132,13 +132,13 @@ def test_a_cancelled_copy_ends_where_it_is(api: Api, client: Client) -> None:
 
 
 def test_a_log_trimmed_under_a_copy_fails_it(api: Api, client: Client) -> None:
-    """It does not go on behind the gap."""
+    """The job does not skip the gap: it names the id at which it failed, and where another copy can begin."""
     client.sender("topic://a").send_all([data(n) for n in range(3_000)])
     name = copy(api, target="queue://test", rate=100)
     api.act(f"{LOG}/pauseReplay", {"replayName": name})
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#2900"})
     client.cut()
-    api.restart()  # what was in memory is gone
+    api.restart()  # so that the messages are no longer in the cache
     api.act(f"{LOG}/resumeReplay", {"replayName": name})
     done = ended(api, name)
     assert done.state == "failed"
@@ -148,7 +148,7 @@ def test_a_log_trimmed_under_a_copy_fails_it(api: Api, client: Client) -> None:
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_rule_that_takes_messages_out_under_a_paused_copy_fails_it(serve: Serve, is_stopped: bool) -> None:
-    """Over a stop, too; another copy begins at the place it names. One of other topics goes on."""
+    """Also over a restart; another copy can begin at the id that is named. A copy of other topics continues."""
     rule = Retention(topics=("debug/>",), quota_mb=1)
     api = serve(Vpn(replay_log=ReplayLog(retention=(rule,)), queues={"test": Queue(), "others": Queue()}))
     with Client(api.gateway.url) as client:
@@ -177,17 +177,17 @@ def test_a_rule_that_takes_messages_out_under_a_paused_copy_fails_it(serve: Serv
 
 
 def is_over_quota(api: Api) -> bool:
-    """Whether rules of retention have something to take out of the log."""
+    """Whether a retention rule has messages to take out of the log."""
     return api.gateway.call(lambda g: g.vpns["default"].broker.retention.is_over_quota)
 
 
 def taken_below(api: Api) -> int:
-    """Below which id a rule of retention took messages out."""
+    """The id below which a retention rule has taken messages out."""
     return api.gateway.call(lambda g: g.vpns["default"].broker.retention.taken_from(()).below)
 
 
 def test_a_target_that_is_deleted_is_waited_for(api: Api, client: Client) -> None:
-    """Messages to a queue that is not there would be in the log alone."""
+    """The job waits: it does not publish to a queue that does not exist, as the messages would be in the log only."""
     client.sender("topic://a").send_all([data(n) for n in range(500)])
     name = copy(api, target="queue://test", rate=1_000)
     wait_until(lambda: record(api, name).sent, "it has begun")
@@ -201,8 +201,8 @@ def test_a_target_that_is_deleted_is_waited_for(api: Api, client: Client) -> Non
 
 def test_what_cannot_be_copied_is_refused(serve: Serve) -> None:
     """
-    Before anything is done; the text says what is wrong. Only the configuration says where the gateway connects: a
-    request names a label, and no address of a host.
+    Nothing is published, and the text says what is wrong. A request can name a replay target of the configuration, but
+    not the address of a host.
     """
     api = serve(sends_to("amqp://127.0.0.1:1"))
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
@@ -229,7 +229,7 @@ def test_what_cannot_be_copied_is_refused(serve: Serve) -> None:
 
 
 def test_jobs_are_bounded(serve: Serve) -> None:
-    """Paused ones count; one that is over does not."""
+    """Paused jobs count towards the limit; jobs that have ended do not."""
     api = serve(limits=Limits(replay_jobs=2))
     with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all([data(n) for n in range(100)])
@@ -242,7 +242,7 @@ def test_jobs_are_bounded(serve: Serve) -> None:
 
 
 def test_what_the_log_does_not_take_is_copied_to_a_queue_all_the_same(serve: Serve) -> None:
-    """The log's filter decides of copies as of all that is published."""
+    """The log's filter applies to copies as to anything that is published: they reach the queue, and not the log."""
     api = serve(Vpn(replay_log=ReplayLog(topics=("a",))))
     with Client(api.gateway.url) as client:
         client.sender("topic://a").send_all([data(n) for n in range(10)])
@@ -253,7 +253,7 @@ def test_what_the_log_does_not_take_is_copied_to_a_queue_all_the_same(serve: Ser
 
 
 def test_what_is_erased_before_it_is_copied_is_copied_without_its_content(api: Api, client: Client) -> None:
-    """Though the copy had read it, and made it ready; what was copied before is a message of its own."""
+    """Even if the job had read it already. A copy that was published before is a message of its own, and stays."""
     client.sender("topic://a").send_all([data(f"secret {n}") for n in range(100)])
     name = copy(api, target="queue://test", subscriptions=["a"], rate=40)
     wait_until(lambda: record(api, name).sent, "it has begun")
@@ -276,7 +276,7 @@ Other = Callable[..., RunningGateway]
 
 @pytest.fixture
 def other(tmp_path: Path, _ending: ExitStack) -> Other:
-    """Starts the gateway that copies are sent to."""
+    """Starts the gateway to which copies are sent."""
 
     def other(vpn: Vpn | None = None, **more: Any) -> RunningGateway:
         return _ending.enter_context(RunningGateway(settings_for(tmp_path / "other", vpn, **more)))
@@ -300,13 +300,13 @@ def sends_to(url: str, **more: Any) -> Vpn:
 
 
 def fill(gateway: RunningGateway, count: int) -> None:
-    """Numbers, published to the topic `past`."""
+    """Publish numbers to the topic `past`."""
     with Client(gateway.url) as client:
         client.sender("topic://past").send_all([data(n) for n in range(count)])
 
 
 def on(gateway: RunningGateway, queue: str, count: int) -> list[Received]:
-    """What lies on a queue, in order."""
+    """The messages on a queue, in order."""
     with Client(gateway.url) as client:
         return client.receiver(queue).drain(count + 1)
 
@@ -316,7 +316,7 @@ def ids(found: list[Received]) -> list[Any]:
 
 
 def test_a_copy_at_another_gateway_says_what_it_is(serve: Serve, other: Other) -> None:
-    """There by the annotations of a copy; here in what is known of the replay, and before what was copied is erased."""
+    """The copies have the annotations of copies; the replay's record, and a preview of erasing, name the target."""
     far = other()
     api = serve(sends_to(far.url))
     fill(api.gateway, 2)
@@ -334,7 +334,7 @@ def test_a_copy_at_another_gateway_says_what_it_is(serve: Serve, other: Other) -
 def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(
     serve: Serve, other: Other, between: Callable[[RunningGateway], Proxy]
 ) -> None:
-    """What the cut left open is sent once more: a copy may come twice, with one source id, and none is missing."""
+    """Copies without an outcome are sent again: some may arrive twice, with the same source id, but none is missing."""
     far = other()
     proxy = between(far)
     cuts = iter(range(3))
@@ -359,7 +359,7 @@ def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(
 
 
 def test_a_full_target_there_is_waited_for(serve: Serve, other: Other) -> None:
-    """What was refused is sent again once there is room; the job says what it waits for."""
+    """A copy that is rejected is sent again once there is room; the job says what it waits for."""
     far = other(Vpn(queues={"small": Queue(quota_messages=50)}))
     api = serve(sends_to(far.url))
     fill(api.gateway, 300)
@@ -374,7 +374,7 @@ def test_a_full_target_there_is_waited_for(serve: Serve, other: Other) -> None:
 
 
 def test_pause_and_a_restart_keep_the_place(serve: Serve, other: Other) -> None:
-    """What the peer accepted before is not sent again after a pause that heard of it."""
+    """Copies that the peer accepted before the pause are not sent again."""
     far = other()
     api = serve(sends_to(far.url))
     fill(api.gateway, 300)
@@ -391,7 +391,7 @@ def test_pause_and_a_restart_keep_the_place(serve: Serve, other: Other) -> None:
 def test_a_peer_that_is_away_is_waited_for_and_the_job_can_be_ended(
     serve: Serve, other: Other, between: Callable[[RunningGateway], Proxy]
 ) -> None:
-    """It says that there is no connection; where the peer comes back, it goes on."""
+    """The job says that there is no connection, and continues when the peer is available again."""
     far = other()
     proxy = between(far)
     proxy.refuses = True
@@ -408,8 +408,8 @@ def test_a_peer_that_is_away_is_waited_for_and_the_job_can_be_ended(
 
 def test_user_password_and_tls(serve: Serve, other: Other, tmp_path: Path) -> None:
     """
-    A wrong password, and a certificate of nobody known, are waited for and said, without the secret; a right one of the
-    file is taken at the next connect.
+    With a wrong password, or an unknown certificate, the job waits and says why, without the secret. It uses a
+    corrected password file at its next connect.
     """
     tls = tls_of(trustme.CA(), tmp_path)
     far = other(
@@ -440,7 +440,7 @@ def test_user_password_and_tls(serve: Serve, other: Other, tmp_path: Path) -> No
 
 
 def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(serve: Serve, other: Other) -> None:
-    """The settings in effect are asked each time: one that comes back is used."""
+    """The job looks up its target in the settings in effect each time, so it continues when the target is back."""
     far = other()
     api = serve(sends_to(far.url))
     fill(api.gateway, 500)
@@ -459,7 +459,7 @@ def test_a_target_that_is_taken_out_of_the_configuration_is_waited_for(serve: Se
 
 
 def said(api: Api, *words: str) -> str:
-    """What a verb that succeeds prints."""
+    """Run a verb that has to succeed; return what it prints."""
     ran = api.rewind(*words)
     assert ran.exit_code == 0, ran.output
     return str(ran.stdout)
@@ -467,8 +467,8 @@ def said(api: Api, *words: str) -> str:
 
 def test_a_copy_by_verb(api: Api, client: Client) -> None:
     """
-    What is copied is what a log reader with the same words would be given, up to the end. Waited for, it says what
-    became of it; an AMQP client has the copies.
+    `rewind replay copy` copies what a log reader with the same options would receive, up to the end; with `--wait` it
+    prints the outcome.
     """
     for number in range(10):
         address = "topic://a/x" if number % 2 else "topic://a/y"
@@ -480,7 +480,7 @@ def test_a_copy_by_verb(api: Api, client: Client) -> None:
 
 
 def test_a_job_rests_goes_on_and_is_cancelled_by_its_name(api: Api, client: Client) -> None:
-    """As an endpoint's replay is cancelled by the endpoint's; a name of neither is told to be none."""
+    """`rewind replay cancel` takes the name of a job or of a queue; a name of neither is refused."""
     client.sender("topic://a").send_all([data(n) for n in range(5)])
     begun = said(api, "replay", "copy", "--to", "queue://q", "--rate", "0.001", "--name", "slow")
     assert begun == "slow: messages 1 to 5 are copied to queue://q\n"
@@ -496,7 +496,7 @@ def test_a_job_rests_goes_on_and_is_cancelled_by_its_name(api: Api, client: Clie
 
 
 def test_dead_letters_by_verb(api: Api, client: Client) -> None:
-    """Counted as a table and as JSON, and sent back."""
+    """They are counted, as a table and as JSON, and returned."""
     assert api.rewind("queue", "create", "q", "--set", "deadMsgQueue=dead").exit_code == 0
     client.sender("q").send_all([data(n) for n in range(3)])
     receiver = client.receiver("q", credit=3)

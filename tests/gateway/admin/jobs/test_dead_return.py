@@ -1,4 +1,4 @@
-"""Dead letters counted, and sent back in one transaction a batch."""
+"""Dead letters: counting them, and returning them in batches of one transaction each."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ VPN = Vpn(
 
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
-    """A gateway with two queues that have one dead message queue."""
+    """A gateway with two queues that share a dead message queue."""
     return start(VPN)
 
 
 def die(api: Api, client: Client, queue: str, messages: list[bytes]) -> None:
-    """Messages are published to a queue, a consumer rejects them, and they are on the dead message queue."""
+    """Publish messages to a queue, and reject them, so that they are on the dead message queue."""
     before = depth(api, "dead")
     client.sender(queue).send_all(messages)
     receiver = client.receiver(queue, credit=len(messages))
@@ -43,7 +43,7 @@ def die(api: Api, client: Client, queue: str, messages: list[bytes]) -> None:
 
 
 def give_back(api: Api, queue: str = "dead", **body: Any) -> str:
-    """Begin to return dead letters; the job's name."""
+    """Begin to return dead letters; return the job's name."""
     return str(api.act(f"/queues/{queue}/returnDead", body)["replayName"])
 
 
@@ -52,7 +52,7 @@ def depth(api: Api, queue: str) -> int:
 
 
 def test_dead_letters_go_back_to_where_they_died(api: Api, client: Client) -> None:
-    """All of them, with their bare messages and headers, and nothing that says that they were dead."""
+    """All of them, with bare message and header, and without the annotations of a dead letter."""
     raw = section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + data("0")
     die(api, client, "orders", [raw, *(data(n) for n in range(1, 600))])
     die(api, client, "bills", [data("bill")])
@@ -71,7 +71,7 @@ def test_dead_letters_go_back_to_where_they_died(api: Api, client: Client) -> No
 
 
 def test_a_returned_message_may_die_again(api: Api, client: Client) -> None:
-    """It is dead anew, with one set of annotations; the job that returned it does not do so twice."""
+    """It has one set of annotations again. The same job does not return it a second time."""
     die(api, client, "orders", [data("1")])
     rejecting = client.receiver("orders", credit=10)
     name = give_back(api)
@@ -84,7 +84,7 @@ def test_a_returned_message_may_die_again(api: Api, client: Client) -> None:
 
 
 def test_a_selector_a_limit_and_a_target_choose(api: Api, client: Client) -> None:
-    """What does not match stays; so does what is beyond the limit; an address takes all that is returned."""
+    """A message that does not match, or is beyond the limit, stays. A target takes all that is returned."""
     die(api, client, "orders", [section(0x74, {"n": n}) + data(n) for n in range(10)])
     assert ended(api, give_back(api, selector="n >= 4", limit=3, target="queue://other")).sent == 3
     assert texts(client.receiver("other").drain()) == ["4", "5", "6"]
@@ -93,7 +93,7 @@ def test_a_selector_a_limit_and_a_target_choose(api: Api, client: Client) -> Non
 
 
 def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(api: Api, client: Client) -> None:
-    """Where the endpoint was deleted, or nobody says where the message died."""
+    """Messages stay if their endpoint was deleted, or if they do not name an endpoint."""
     api.make("/queues", {"queueName": "gone", "deadMsgQueue": "dead"})
     die(api, client, "gone", [data("1"), data("2")])
     api.delete("/queues/gone")
@@ -105,14 +105,14 @@ def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(api: Api, client: 
     )
     assert depth(api, "dead") == 3
     assert texts(client.receiver("orders").drain()) == ["4"]
-    # What a publisher writes into a message is the name of a queue, or nothing: no topic.
+    # A publisher can forge the annotation: it is taken as the name of a queue only, never as a topic.
     for forged in (queue_topic("orders"), "orders/x", "topic://orders", ""):
         client.sender("dead").send_all([section(0x72, {"x-opt-dead-endpoint": forged}) + data(forged)])
     assert (ended(api, give_back(api)).sent, depth(api, "dead")) == (0, 7)
 
 
 def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: Client) -> None:
-    """Others that subscribe to the topic have had it. Nobody else can send there; a replay under way is waited for."""
+    """Other subscribers get no second copy, and no publisher can use this address. A replay is waited for."""
     subscription = "topic://a/>"
     client.receiver(subscription, name="mine", durable=True).detach()
     (te,) = [one["topicEndpointName"] for one in api.seen("/topicEndpoints")]
@@ -141,7 +141,7 @@ def test_what_died_on_a_topic_endpoint_goes_back_there_alone(api: Api, client: C
 
 
 def test_what_a_consumer_has_in_delivery_is_left_alone(api: Api, client: Client) -> None:
-    """Its settlement counts; the rest goes back."""
+    """The consumer settles it as usual; the job returns the rest."""
     die(api, client, "orders", [data(n) for n in range(10)])
     receiver = client.receiver("dead", credit=3)
     held = receiver.take(3)
@@ -153,7 +153,7 @@ def test_what_a_consumer_has_in_delivery_is_left_alone(api: Api, client: Client)
 
 
 def test_a_full_queue_is_waited_for(api: Api, client: Client) -> None:
-    """What does not fit goes back to the dead message queue meanwhile, and follows when there is room."""
+    """What does not fit goes back to the dead message queue, and is returned later when there is room."""
     die(api, client, "bills", [data(n) for n in range(20)])
     die(api, client, "bills", [data(n) for n in range(20, 40)])
     name = give_back(api)
@@ -166,7 +166,7 @@ def test_a_full_queue_is_waited_for(api: Api, client: Client) -> None:
 
 
 def test_a_return_is_paused_and_goes_on_after_a_stop(api: Api, client: Client) -> None:
-    """Each message is in one of both queues at any time, and in one at the end."""
+    """At any time each message is on exactly one of the two queues."""
     die(api, client, "orders", [data(n) for n in range(400)])
     name = give_back(api, rate=500)
     wait_until(lambda: record(api, name).sent, "it has begun")
@@ -184,7 +184,7 @@ def test_a_return_is_paused_and_goes_on_after_a_stop(api: Api, client: Client) -
 
 
 def test_dead_letters_are_counted_by_why_and_where(api: Api, client: Client) -> None:
-    """Groups, the largest first; what says nothing of it is a group, too."""
+    """By reason, by endpoint, or by both; messages without these annotations are a group, too."""
     die(api, client, "orders", [data(n) for n in range(300)])
     die(api, client, "bills", [data("1")])
     client.sender("dead").send_all([data("2"), data("3")])
@@ -199,7 +199,7 @@ def test_dead_letters_are_counted_by_why_and_where(api: Api, client: Client) -> 
 
 
 def test_what_cannot_be_returned_is_refused(api: Api, client: Client) -> None:
-    """Before anything is done, and no consumer of an exclusive queue is displaced; the text says what is wrong."""
+    """Nothing is returned, no consumer of an exclusive queue is displaced, and the text says what is wrong."""
     api.make("/queues", {"queueName": "mine", "accessType": "exclusive"})
     client.receiver("mine")
     for queue, body, said in (

@@ -31,7 +31,7 @@ from tests.support.publishing import Publishing
 from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.waiting import wait_until
 
-# --- `GET /v1/log`: what is in the log comes as lines or events, and what is wrong is a sentence ----------------------
+# --- `GET /v1/log`: messages of the log as lines or events; errors are sentences --------------------------------------
 
 EVENTS = {"Accept": TYPE}
 
@@ -39,7 +39,7 @@ STOPPED = Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped")
 
 
 def asked(api: Api, headers: dict[str, str] | None = None, **query: Any) -> httpx.Response:
-    """The answer to a reader; ``start`` is ``from``."""
+    """The response to a reader; the parameter ``start`` is sent as ``from``."""
     if "start" in query:
         query["from"] = query.pop("start")
     return api.http.get("/v1/log", params=query, headers=headers or {})
@@ -60,7 +60,7 @@ def refused(api: Api, headers: dict[str, str] | None = None, **query: Any) -> An
 
 
 def raw(api: Api, path: str, *headers: str) -> socket.socket:
-    """A request whose answer the test reads itself."""
+    """Send a request on a socket; the test reads the answer."""
     sock = connect(api.http)
     host = f"Host: {api.http.base_url.netloc.decode()}"
     sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", host, *headers, "", ""]).encode())
@@ -68,14 +68,14 @@ def raw(api: Api, path: str, *headers: str) -> socket.socket:
 
 
 def begun(stack: ExitStack, api: Api) -> socket.socket:
-    """A reader whose events have begun."""
+    """A reader that has received its first event."""
     sock = stack.enter_context(raw(api, "/v1/log", f"Accept: {TYPE}"))
     wait_for_head(sock)
     return sock
 
 
 def wait_for_head(sock: socket.socket) -> None:
-    """Until the events have begun."""
+    """Wait until the events have begun."""
     seen = b""
     while b"retry: " not in seen:
         piece = sock.recv(4_096)
@@ -84,7 +84,7 @@ def wait_for_head(sock: socket.socket) -> None:
 
 
 def test_history_has_the_name_of_the_replay_that_reads_it(api: Api, client: Client) -> None:
-    """As an AMQP reader's has; a selector sees it. A name that nobody could read is refused."""
+    """Historical messages have the replay's name, and selectors see it; live ones do not. Blank is refused."""
     client.sender("topic://a/1").send_all([data("one"), data("two")])
     found = lines(api, name="look back")
     assert [one["annotations"] for one in found] == [{"x-opt-replay-name": "look back"}] * 2
@@ -102,7 +102,7 @@ def test_history_has_the_name_of_the_replay_that_reads_it(api: Api, client: Clie
 
 
 def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client) -> None:
-    """Each message as `rewind tail --json` prints what an AMQP reader is delivered, in order, and no other."""
+    """Each line is what `rewind tail --json` prints for the same message read with AMQP, in order, and no other."""
     client.sender("topic://a/1").send_all(
         [data("one"), section(APPLICATION_PROPERTIES, {"n": 2}) + data(b"\xff")]
     )
@@ -142,7 +142,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 def test_what_cannot_be_read_is_a_sentence(api: Api) -> None:
-    """In the shape of the other resources, with the code that is Solace's; no stream is begun, nor begun again."""
+    """In the format of other resources, with Solace's status; an event stream does not begin, nor resume."""
     for query, status in WRONG:
         error = refused(api, **query)
         assert error["status"] == status, query
@@ -154,8 +154,8 @@ def test_what_cannot_be_read_is_a_sentence(api: Api) -> None:
 
 def test_events_go_on_live_without_a_gap(api: Api, gateway: RunningGateway) -> None:
     """
-    History, then live, under load; a browser that is cut off again and again has each message once, and a page that
-    came before the first message misses none.
+    Under load, history is followed by live messages. A browser that reconnects again and again has each message once,
+    and a reader that connected before the first message misses none.
     """
     base = str(api.http.base_url)
     with EventSource(lambda: f"{base}/v1/log?subscribe=load/>") as early:
@@ -178,7 +178,7 @@ def test_events_go_on_live_without_a_gap(api: Api, gateway: RunningGateway) -> N
 
 
 def test_events_that_end_say_so(api: Api, client: Client) -> None:
-    """An event for the page, and no content for a browser that connects again all the same."""
+    """An `end` event; a browser that reconnects all the same gets 204."""
     client.sender("q").send_all([data(i) for i in range(3)])
     answer = api.http.get("/v1/log?from=%231&until=%232", headers=EVENTS)
     assert answer.text.endswith("event: end\nid: 2\ndata: {}\n\n")
@@ -193,7 +193,7 @@ def test_events_that_end_say_so(api: Api, client: Client) -> None:
 def test_silence_is_broken_and_moves_the_place(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A comment now and then; with it the id below which nothing is to come, though nothing of it was for the page."""
+    """A comment now and then, with the id up to which nothing matched, so that a reconnect does not search it again."""
     monkeypatch.setattr(log, "HEARTBEAT_S", 0.01)
     client.sender("topic://other").send_all([data(i) for i in range(5)])
     with api.http.stream("GET", "/v1/log?subscribe=rare&from=beginning", headers=EVENTS) as answer:
@@ -207,15 +207,15 @@ def test_silence_is_broken_and_moves_the_place(
 
 def test_a_stream_that_breaks_off_ends_with_an_error(api: Api, client: Client) -> None:
     """
-    As a line where the client is stopped, as an event where the log is trimmed under it; a browser that comes again is
-    refused then, and stops.
+    As a line when the client is stopped, as an event when the log is trimmed under it; a browser that reconnects is
+    then refused.
     """
     client.sender("topic://t/1").send_all([data("x" * 10_000) for _ in range(3_000)])
     client.cut()
-    api.restart()  # so that history comes from the file
+    api.restart()  # so that history is read from the file
 
     def broken(break_off: Callable[[], None], headers: dict[str, str]) -> tuple[str, Any]:
-        """All that came of a stream that was broken off while it came, and the error at its end."""
+        """Break a stream off while it is sent; return all that was received, and the error at its end."""
         with (
             httpx.Client(base_url=api.http.base_url, **PLAIN_HTTP) as http,
             http.stream("GET", "/v1/log?from=beginning&until=%23999999", headers=headers) as answer,
@@ -247,7 +247,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error(api: Api, client: Client) -
 def test_a_client_that_does_not_read_costs_bounded_memory(
     api: Api, client: Client, gateway: RunningGateway
 ) -> None:
-    """Its reader stops after what the sockets and one piece hold; others go on; and it has all once it reads."""
+    """The reader stops once the socket's buffers and two pieces are full; others go on; nothing is missing."""
     client.sender("topic://big").send_all([data(b"x" * 20_000) for _ in range(2_000)])
     with raw(api, "/v1/log?from=beginning&until=now", "Connection: close") as sock:
         held = gateway.call
@@ -274,11 +274,11 @@ def test_a_client_that_does_not_read_costs_bounded_memory(
 def test_readers_are_counted_and_ended_as_other_clients_are(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are listed among the clients, disconnected by name, refused beyond the bound, and gone at the end."""
+    """They are listed as clients, can be disconnected, and are limited in number for each user."""
     monkeypatch.setattr(http_clients, "MOST_CLIENTS_PER_USER", 2)
     api = serve()
     with ExitStack() as stack:
-        one, _ = (begun(stack, api) for _ in range(2))  # one after the other, so that the first is `one`
+        one, _ = (begun(stack, api) for _ in range(2))  # one after the other, so that `one` is the first
         shown = api.seen("/clients")
         assert [found["clientUsername"] for found in shown] == ["anonymous"] * 2
         third = api.http.get("/v1/log")
@@ -294,7 +294,7 @@ def test_readers_are_counted_and_ended_as_other_clients_are(
 
 
 def test_a_stop_of_the_gateway_does_not_wait_for_readers(api: Api, gateway: RunningGateway) -> None:
-    """They are told, and their connections end."""
+    """They get an error event, and their connections end."""
     with raw(api, "/v1/log", f"Accept: {TYPE}") as sock:
         wait_for_head(sock)
         gateway.stop()
@@ -307,7 +307,7 @@ def test_a_stop_of_the_gateway_does_not_wait_for_readers(api: Api, gateway: Runn
 def test_who_asks_while_the_gateway_stops_is_told_to_come_again(
     api: Api, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 503, as nothing is wrong with the request: whether it came before the stop, or since."""
+    """503 for a request that was in progress when the gateway stopped, and for later ones."""
     asked = threading.Event()
 
     def hold(running: Gateway) -> asyncio.Event:
@@ -343,7 +343,7 @@ def test_who_asks_while_the_gateway_stops_is_told_to_come_again(
 
 
 def test_what_was_erased_is_shown_as_its_marker(api: Api, client: Client) -> None:
-    """Its place, its time and the reason are there, and nothing of what it said, whether it was read before or not."""
+    """The marker has offset, topic and reason, and nothing of the content, also if the message was read before."""
     client.sender("topic://a").send_all([data(f"secret {number}") for number in range(3)])
     assert "secret 1" in api.http.get("/v1/log").text
     api.act(f"{LOG}/redactMsg", {"msgId": [2], "reason": "asked to"})
@@ -355,7 +355,7 @@ def test_what_was_erased_is_shown_as_its_marker(api: Api, client: Client) -> Non
 
 
 def test_readers_of_a_message_vpn_that_is_disabled_are_ended(api: Api) -> None:
-    """As its AMQP clients are; and none is let in."""
+    """They are ended as AMQP clients are, and new ones are refused."""
     config = "/SEMP/v2/config/msgVpns"
     assert api.http.post(config, json={"msgVpnName": "other"}).status_code == 200
     with raw(api, "/v1/log?vpn=other", f"Accept: {TYPE}") as sock:
@@ -370,7 +370,7 @@ def test_readers_of_a_message_vpn_that_is_disabled_are_ended(api: Api) -> None:
     assert api.http.post("/v1/publish?vpn=other&address=q", content="{}").status_code == 400
 
 
-# --- `POST /v1/publish`: lines become messages that are durable when the answer comes ---------------------------------
+# --- `POST /v1/publish`: lines become messages, which are durable when the answer comes -------------------------------
 
 
 def publish(
@@ -382,7 +382,7 @@ def publish(
 
 
 def test_lines_go_in_and_come_out_by_amqp(api: Api, client: Client) -> None:
-    """To a queue that is made by it, with what each line says; and what the log shows can be published again."""
+    """Each line is published to a queue, which is created; lines that `GET /v1/log` shows can be published again."""
     said = [
         '{"body":"one","properties":{"n":1},"messageId":"m"}',
         "",
@@ -414,7 +414,7 @@ def test_lines_go_in_and_come_out_by_amqp(api: Api, client: Client) -> None:
 def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its number, the reason and the AMQP condition; the first hundred of many."""
+    """With line number, reason and AMQP condition; of many, the first hundred."""
     monkeypatch.setattr(publishing, "MOST_LINE_BYTES", 1_000)
     said = ['{"body":"1"}', "{", '{"boddy":1}', json.dumps({"body": "x" * 2_000}), '{"body":"5"}']
     answer = publish(api, "\n".join(said), status=400)
@@ -431,7 +431,7 @@ def test_each_line_that_is_wrong_is_named_and_the_others_are_taken(
 
 
 def test_an_address_that_cannot_be_sent_to_is_a_sentence(api: Api) -> None:
-    """Before anything of the body is read."""
+    """It is refused before the body is read."""
     for address, status in (
         ("log://>", "NOT_ALLOWED"),
         ("$cbs", "NOT_ALLOWED"),
@@ -446,8 +446,7 @@ def test_an_address_that_cannot_be_sent_to_is_a_sentence(api: Api) -> None:
 
 def test_what_amqp_is_refused_is_refused_here(serve: Serve) -> None:
     """
-    A quota that is reached, a message that nobody takes, one that is too large, a Message VPN that is not there; and
-    what is asked of a log that is off.
+    A full queue, a topic without endpoints, a message too large, an unknown Message VPN, and a log that is disabled.
     """
     vpn = Vpn(
         replay_log=ReplayLog(enabled=False),
@@ -466,14 +465,14 @@ def test_what_amqp_is_refused_is_refused_here(serve: Serve) -> None:
         assert [one["condition"] for one in errors] == [condition]
     gone = api.http.post("/v1/publish", params={"address": "q", "vpn": "none"}, content="{}")
     assert gone.json()["meta"]["error"]["status"] == "NOT_FOUND"
-    error = refused(api)  # with the replay error that an AMQP client is told
+    error = refused(api)  # with the replay error that an AMQP client gets
     assert (error["replayError"], error["subcode"]) == ("disabled", 134)
 
 
 def test_many_lines_in_pieces_of_any_size_are_all_taken_in_order(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines and windows broken anywhere, long ones among them; what is read ahead is bounded."""
+    """Lines and windows may be split anywhere, and may be long; what is read ahead is limited."""
     monkeypatch.setattr(publishing, "WINDOW_BYTES", 50_000)
     said = [
         json.dumps({"body": f"{number}:" + "x" * (40_000 if number % 50 == 0 else 20)})
@@ -495,7 +494,7 @@ def test_many_lines_in_pieces_of_any_size_are_all_taken_in_order(
 
 
 def half(api: Api) -> socket.socket:
-    """A request whose body has one line and the beginning of another."""
+    """A request whose body has one whole line and the beginning of another."""
     sock = connect(api.http)
     head = "POST /v1/publish?address=q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n"
     sock.sendall(head.encode() + b'{"body":"came"}\n{"bo')
@@ -505,7 +504,7 @@ def half(api: Api) -> socket.socket:
 def test_of_a_body_that_ends_in_the_middle_what_came_is_kept(
     api: Api, client: Client, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not go on, which the client is told, or the client leaves: nothing is held for it any more."""
+    """Complete lines are published. If the client leaves, or is silent too long (408), its memory is freed."""
     with half(api):
         wait_until(lambda: gateway.depth("q") == 1, "it came")
     monkeypatch.setattr(publishing, "SILENCE_S", 0.2)

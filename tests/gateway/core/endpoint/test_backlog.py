@@ -1,4 +1,4 @@
-"""The backlog of an endpoint: how much lies there, in which way, and what is written of it."""
+"""The backlog of an endpoint: how much is unsettled, by which routes, and what is written of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def new_route(backlog: Backlog, number: int = 1, priority: int | None = None) ->
 
 
 def came(backlog: Backlog, route: RoutedMessages, messages: int, size_bytes: int) -> None:
-    """As the broker tells of a publication."""
+    """Tell route and backlog of a publication, as the broker does."""
     route.messages += messages
     route.size_bytes += size_bytes
     if backlog.is_awake:
@@ -40,7 +40,7 @@ def came(backlog: Backlog, route: RoutedMessages, messages: int, size_bytes: int
 
 
 def replaying(ids: list[int], first: int = 1) -> Backlog:
-    """A replay has put these here, of one byte each."""
+    """A backlog on which a replay has put these messages, of one byte each."""
     backlog = new_backlog(floor=100)
     backlog.put.begin_replay(71, first)
     backlog.put.add(ids, len(ids))
@@ -65,7 +65,7 @@ def move(effect: Any) -> MoveCursor:
 def test_what_there_is_does_not_depend_on_who_counts_it(
     steps: list[tuple[str, int]], priorities: bool
 ) -> None:
-    """Asleep it asks its routes, awake it is told; and the store is told what makes its counts the same."""
+    """Asleep, an endpoint sums up its routes; awake, it counts. The numbers are the same, also in the store."""
     backlog = new_backlog(priorities=priorities)
     routes = [new_route(backlog, number, number % 3) for number in (1, 2, 3, 4)]
     there = {id(route): 0 for route in routes}
@@ -231,7 +231,7 @@ def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_
 
 
 def test_a_reference_that_is_newer_than_the_transaction_goes_with_what_it_settles() -> None:
-    """A replay was forced to be complete meanwhile."""
+    """The replay was forced to complete while the transaction was being committed."""
     backlog = replaying([2, 3])
     written = backlog.settle_in_transaction({}, {2: 1}, {2}, 1, 100, ())
     backlog.put.keep(())
@@ -281,7 +281,7 @@ def test_what_is_open_still_is_told_apart_by_part() -> None:
 # --- A cursor against sets of ids, and against what a store would have of it ----------------------------------------
 
 LAST = 40
-"""Ids that are looked at: few enough that ranges meet."""
+"""Few ids, so that ranges meet."""
 
 ids = st.integers(1, LAST)
 spans = st.tuples(ids, ids).map(lambda pair: (min(pair), max(pair)))
@@ -297,7 +297,7 @@ def ids_of(spans: list[tuple[int, int]]) -> set[int]:
 
 
 def check_shape(cursor: Cursor) -> None:
-    """Ranges rise, and touch neither each other nor the floor."""
+    """Ranges are in rising order, and touch neither each other nor the floor."""
     end = cursor.floor
     for first, last in cursor.ranges:
         assert end + 1 < first <= last
@@ -305,7 +305,7 @@ def check_shape(cursor: Cursor) -> None:
 
 
 def write(rows: dict[int, int], change: CursorChange) -> None:
-    """As a store writes it: rows of ranges by their first ids."""
+    """Apply a change as a store does: it keeps ranges by their first ids."""
     for first, last in change.ranges.items():
         if last is None:
             rows.pop(first, None)
@@ -336,7 +336,7 @@ def test_a_cursor_is_done_with_its_floor_and_its_ranges_in_whatever_order_they_c
 def test_what_is_asked_of_a_cursor_is_right_from_each_id_to_each(
     floor: int, ranges: list[tuple[int, int]]
 ) -> None:
-    """At the edges of every range, and between them."""
+    """From every id to every id, so at the edges of every range, and between them."""
     cursor = Cursor(floor, ranges)
     done = {*range(1, floor + 1), *ids_of(ranges)}
     assert done_ids(cursor) == done
@@ -357,7 +357,7 @@ def test_what_is_asked_of_a_cursor_is_right_from_each_id_to_each(
 def test_it_has_all_that_follow_each_other_among_the_open_ones(
     opened: set[int], asked: set[int], data: st.DataObject
 ) -> None:
-    """Rising ids, of which each is open and none that is open lies between them."""
+    """True if the ids are all open, and no other open id is between them."""
     cursor = Cursor(0)
     cursor.load(sorted(opened))
     if opened and data.draw(st.booleans()):
@@ -369,7 +369,7 @@ def test_it_has_all_that_follow_each_other_among_the_open_ones(
 
 
 def test_what_nobody_else_needs_in_between_makes_one_range() -> None:
-    """What a transaction writes of messages that follow each other among the open ones, whatever their ids."""
+    """A transaction writes one range for messages with no other open message between them, whatever their ids."""
     cursor = Cursor(0)
     cursor.load([1, 3, 5, 6, 9])
     assert cursor.ranges_of([1, 3]) == [(1, 3)]
@@ -385,7 +385,7 @@ def test_ranges_that_a_transaction_left_touching_are_one_after_a_start_and_are_w
 
 
 def test_ranges_that_a_transaction_wrote_apart_are_one_once_what_lay_between_is_settled() -> None:
-    """None of those rows stays behind: inside a longer range it would hide that the rest of that is done."""
+    """No row stays inside a longer range: read first, it would hide the rest of that range."""
     cursor = Cursor(0)
     cursor.load(range(1, 10))
     written = cursor.ranges_of([5, 7])
@@ -408,8 +408,8 @@ def test_what_is_counted_is_saved_as_a_change_of_what_was_saved_before() -> None
 
 class CursorMachine(RuleBasedStateMachine):
     """
-    Messages come and are settled, at once or in transactions. ``rows`` are what a store has of the ranges; what the
-    endpoint needs is ``needed``, whether it is in memory or not.
+    Messages come and are settled, one by one or in transactions. ``rows`` are the ranges that a store has; ``needed``
+    are the endpoint's unsettled messages, whether in memory or not.
     """
 
     def __init__(self) -> None:
@@ -422,7 +422,7 @@ class CursorMachine(RuleBasedStateMachine):
         self.floor = 0
         self.rows: dict[int, int] = {}
         self.under_way: list[tuple[list[int], list[tuple[int, int]]]] = []
-        """What transactions are to settle, and the ranges they write."""
+        """For each transaction in progress, the ids that it settles and the ranges that it writes."""
 
     @initialize(floor=st.integers(0, 5))
     def begins(self, floor: int) -> None:
@@ -432,14 +432,14 @@ class CursorMachine(RuleBasedStateMachine):
 
     @rule(gaps=st.lists(st.integers(0, 2), min_size=1, max_size=6))
     def come(self, gaps: list[int]) -> None:
-        """Messages of the endpoint, with others' between them."""
+        """Messages of the endpoint come, with other endpoints' messages between them."""
         for gap in gaps:
             self.needed.add(self.next_id + gap)
             self.next_id += gap + 1
 
     @rule(count=st.integers(1, 8))
     def load(self, count: int) -> None:
-        """The next ones of those that only the store has."""
+        """Load the next messages that only the store has."""
         found = sorted(i for i in self.needed if i > self.loaded_up_to and not self.cursor.is_done(i))[:count]
         self.cursor.load(found)
         if found:
@@ -466,7 +466,7 @@ class CursorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.free())
     @rule(data=st.data())
     def begin(self, data: st.DataObject) -> None:
-        """A transaction is to settle some."""
+        """A transaction begins that is to settle some messages."""
         gone = sorted(data.draw(st.sets(st.sampled_from(self.free()), min_size=1)))
         self.written()
         ranges = self.cursor.ranges_of(gone)
@@ -477,7 +477,7 @@ class CursorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), is_committed=st.booleans(), before=st.booleans())
     def end(self, data: st.DataObject, is_committed: bool, before: bool) -> None:
-        """It is durable, or it is not; what was settled otherwise may have been written before it."""
+        """The transaction commits or fails; settlements outside of it may have been written before."""
         gone, ranges = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         if is_committed:
             if before:
@@ -502,7 +502,7 @@ class CursorMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.under_way)
     @rule()
     def restart(self) -> None:
-        """What was written gives the same cursor again."""
+        """The cursor is the same when it is read back from what was written."""
         before = self.cursor
         self.written()
         self.cursor = Cursor(self.floor, self.rows.items())

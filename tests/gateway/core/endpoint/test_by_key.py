@@ -1,6 +1,6 @@
 """
 Order by key among several consumers, against a naive model: whatever comes, goes, dies and moves, messages of one key
-are handed out in order, to one consumer at a time, and nobody waits who could be given something.
+are handed out in order, to one consumer at a time, and no consumer waits that could get a message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS = ("a", "b", "c", "")
 
 
 SAID = st.tuples(st.sampled_from((*GROUPS, None)), st.booleans(), st.booleans())
-"""Of a message: its group, and whether it is the last one there, which both say."""
+"""A message: its group, and two flags; it is the last of its group if both are true."""
 
 
 @cache
@@ -44,7 +44,7 @@ def is_odd(row: Row) -> bool:
 
 
 class ByKeyMachine(RuleBasedStateMachine):
-    """An endpoint with what its feed and its store do for it, beside a model that knows each message's way."""
+    """An endpoint, with what its feed and its store do for it, next to a model of where each message is."""
 
     options = EndpointSettings(message_groups=True)
     may_end = True
@@ -57,11 +57,11 @@ class ByKeyMachine(RuleBasedStateMachine):
         self.settlements = Settlements(self.log)
         self.rows: dict[int, Row] = {}
         self.turns: dict[int, int] = {}
-        """Of each message's priority: 0 for the highest."""
+        """For each message, the rank of its priority: 0 is the highest."""
         self.left: set[int] = set()
-        """What is not settled."""
+        """The unsettled messages."""
         self.held: dict[int, Flow] = {}
-        """What consumers have, or had when a transaction took it."""
+        """The consumer that has each message, or had it when a transaction withdrew it."""
         self.owners: dict[object, Flow] = {}
         self.closed: dict[object, tuple[int, int]] = {}
         self.pending: list[PendingSettlement] = []
@@ -69,7 +69,7 @@ class ByKeyMachine(RuleBasedStateMachine):
     # --- the model ------------------------------------------------------------------------------------------------
 
     def key(self, message_id: int) -> object:
-        """What a message has in common with those it is in order with; None for one that is in order with none."""
+        """The key by which a message is kept in order; None if it has none."""
         row = self.rows[message_id]
         return group_of(row[6], 0)[0]
 
@@ -77,7 +77,7 @@ class ByKeyMachine(RuleBasedStateMachine):
         return self.turns[message_id], message_id
 
     def may_have(self, flow: Flow, message_id: int) -> bool:
-        """Whether a ready message could be handed to a consumer now."""
+        """Whether this consumer may now be handed a ready message."""
         key = self.key(message_id)
         if not flow.wants(self.rows[message_id]):
             return False
@@ -90,7 +90,7 @@ class ByKeyMachine(RuleBasedStateMachine):
         return owner is flow and not (key in self.closed and self.place(message_id) > self.closed[key])
 
     def check_handed_out(self, flow: Flow, message_id: int) -> None:
-        """It may be handed to this one, and none that is before it."""
+        """This consumer may have the message, and no earlier message of its key is left that it wants."""
         key = self.key(message_id)
         assert message_id in self.left
         assert message_id not in self.held, "it is handed out once at a time"
@@ -111,7 +111,7 @@ class ByKeyMachine(RuleBasedStateMachine):
         return {i for pending in self.pending for i in pending.messages}
 
     def let_go(self, ids: list[int]) -> None:
-        """They are nobody's any more: a group that was closed, and has nothing unsettled, is over."""
+        """No consumer has these any more. A group that was closed ends when none of its messages is with a consumer."""
         for i in ids:
             self.held.pop(i, None)
         for i in ids:
@@ -186,7 +186,7 @@ class ByKeyMachine(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        """The oldest message is gone, whoever has it."""
+        """The oldest message is removed, whoever has it."""
         ids = sorted(self.left - self.withdrawn)[:1]
         queue = self.endpoint.ready.queues[-1]
         if ids and not self.options.priorities and ids[0] <= queue.read_up_to:
@@ -195,7 +195,7 @@ class ByKeyMachine(RuleBasedStateMachine):
             self.let_go(ids)
             key = self.key(ids[0])
             if group_of(self.rows[ids[0]][6], 0)[1] and not any(self.key(i) == key for i in self.held):
-                # It may have been given to its consumer, and have waited for credit: the group has ended with it.
+                # A share may already have had it, waiting for credit: with it the group has ended.
                 self.owners.pop(key, None)
             self.deliver()
 
@@ -287,7 +287,7 @@ class ByKeyMachine(RuleBasedStateMachine):
                 assert not [i for i in ready if self.may_have(flow, i) and not self.is_anothers(flow, i)]
 
     def is_anothers(self, flow: Flow, message_id: int) -> bool:
-        """It, or its key, was given to somebody who cannot take more now, when nobody else wanted it who could."""
+        """Whether another consumer's lane or share has it already, assigned when no consumer with credit wanted it."""
         keyed, key = self.endpoint.by_key, self.key(message_id)
         assert keyed is not None
         lane = next((lane for lane in keyed.lanes if key is not None and lane.number == hash(key)), None)
@@ -305,7 +305,7 @@ class ByKeyMachine(RuleBasedStateMachine):
             assert share.waiting == sorted(set(share.waiting))
 
     def teardown(self) -> None:
-        """One consumer that takes everything gets all that is left, in order."""
+        """In the end one consumer that takes everything gets all that is left."""
         while self.pending:
             self.end_transaction(False)
         for flow in (*self.endpoint.flows, *self.endpoint.suspended):
@@ -318,7 +318,7 @@ class ByKeyMachine(RuleBasedStateMachine):
 
 class PriorityMachine(ByKeyMachine):
     options = EndpointSettings(message_groups=True, priorities=True)
-    may_end = False  # What waits at a consumer already may be overtaken by the end of its group.
+    may_end = False  # A message that already waits in a share may be overtaken by the end of its group.
 
 
 class PartitionMachine(ByKeyMachine):

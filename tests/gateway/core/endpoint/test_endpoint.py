@@ -1,4 +1,4 @@
-"""When messages expire: the header's ttl, the endpoint's, and history, which does not."""
+"""An endpoint by itself: expiry of messages, turns of consumers, limits, and what consumers have unsettled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ARRIVED_MS = 1_000
 ID = 5
 REPLAYS = st.sampled_from(
     [
-        # A replay, and from which id on messages are live then: what it has put was asked for, however old.
+        # A replay, and the first id that is live: a message that the replay has put never expires.
         (None, 0),
         (Replay(ID, state=ReplayState.ACTIVE), NEVER_MS),
         (Replay(ID, state=ReplayState.PENDING_COMPLETE, live_from=ID + 1), ID + 1),
@@ -37,7 +37,7 @@ REPLAYS = st.sampled_from(
 
 
 def message(message_id: int, ttl_ms: int | None) -> Row:
-    """A message whose content is its ttl; without one it has no header."""
+    """A message whose content is its ttl; without a ttl it has no header."""
     content = b"" if ttl_ms is None else b"%d" % ttl_ms
     return (message_id, ARRIVED_MS, "t", len(content), 0, None, content)
 
@@ -59,7 +59,7 @@ def ttl_of(content: bytes) -> int:
 def test_a_live_message_is_dead_once_the_shorter_of_its_lives_is_over(
     ttls: list[int | None], max_ttl_ms: int, after_ms: int, replay: tuple[Replay | None, int]
 ) -> None:
-    """By its header or by the endpoint; each of many by its own header, however alike they are."""
+    """The lower of the header's ttl and the endpoint's counts; each message expires by its own header."""
     lying = new_endpoint(EndpointSettings(max_ttl_ms=max_ttl_ms), replay=replay[0])
     rows = [message(i, ttl_ms) for i, ttl_ms in enumerate(ttls, ID - 2)]
     expected = {}
@@ -76,7 +76,7 @@ def test_a_live_message_is_dead_once_the_shorter_of_its_lives_is_over(
 # --- Consumers of an endpoint ---------------------------------------------------------------------------------------
 
 CONSUMERS = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3)), min_size=1, max_size=6)
-"""The priority of each, and how many messages it can take."""
+"""For each consumer, its priority and its demand."""
 
 
 def endpoint_of(consumers: list[tuple[int, int]]) -> tuple[Endpoint, list[Flow]]:
@@ -93,7 +93,7 @@ def endpoint_of(consumers: list[tuple[int, int]]) -> tuple[Endpoint, list[Flow]]
 def test_nobody_is_served_before_who_has_a_higher_priority(
     consumers: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Each turn is of a hungry consumer with the highest priority among them, whoever comes and goes meanwhile."""
+    """Each turn goes to a hungry consumer of the highest priority among the hungry, also as consumers come and go."""
     endpoint, flows = endpoint_of(consumers)
     while (flow := endpoint.next_flow()) is not None:
         hungry = [each for each in endpoint.flows if each.is_hungry]
@@ -110,7 +110,7 @@ def test_nobody_is_served_before_who_has_a_higher_priority(
 
 
 def test_consumers_of_one_priority_take_turns() -> None:
-    """Equal ones are served in turn, and share what there is without those who wait for them."""
+    """Consumers of the same priority get turns in rotation, and share the ready messages among themselves only."""
     endpoint, flows = endpoint_of([(1, FLOW_QUANTUM), (0, FLOW_QUANTUM), (1, FLOW_QUANTUM)])
     turns = [endpoint.next_flow() for _ in range(4)]
     assert turns == [flows[0], flows[2]] * 2
@@ -142,7 +142,7 @@ def selecting_flow(endpoint: Endpoint) -> Flow:
 
 
 def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
-    """A message that a selector took from behind another and gave back is offered once, in its place."""
+    """A message that a selector took from behind another and released is ready again in its place, once."""
     endpoint = endpoint_with(1, 2, 3, 4)
     flow = selecting_flow(endpoint)
     endpoint.hand_out(flow, [1, 3], [row(1), row(3)], 1)
@@ -161,7 +161,7 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
 
 
 def test_what_no_selector_wants_does_not_hide_what_is_new() -> None:
-    """However much in front of it is unwanted, a new message that a selector wants is looked at."""
+    """A new message is offered to a selector, however many messages that it does not want are before it."""
     endpoint = endpoint_with(2, 4, 6, 8, 10, window=2)
     queue = endpoint.queue_to_read(page_rows=10)
     assert queue is not None
@@ -175,7 +175,7 @@ def test_what_no_selector_wants_does_not_hide_what_is_new() -> None:
 
 # --- suspended ------------------------------------------------------------------------------------------------------
 def test_a_suspended_flow_keeps_its_messages_until_its_end() -> None:
-    """Then they are ready, once; one that is settled meanwhile is not. One that is not suspended stays as it is."""
+    """Then they are ready again, except for those settled meanwhile. An active flow is not affected."""
     endpoint = endpoint_with(1, 2, 3)
     flow = Flow(endpoint, None)
     endpoint.bind(flow)
@@ -196,7 +196,7 @@ def test_a_suspended_flow_keeps_its_messages_until_its_end() -> None:
 
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:
-    """A limited endpoint and one without limits, both of the topic `t`; the log takes everything."""
+    """An endpoint with limits and one without, both for the topic `t`; the log takes everything."""
     broker = new_broker(window=1_000)
     settings = EndpointSettings(max_message_bytes=limit_bytes, quota_messages=quota_messages)
     broker.create("limited", EndpointKind.QUEUE, settings, ["t"])
@@ -212,7 +212,7 @@ def broker_with(limit_bytes: int, quota_messages: int) -> Broker:
 def test_only_messages_too_large_or_beyond_the_quota_are_refused(
     sizes: list[int], limit_bytes: int, quota_messages: int
 ) -> None:
-    """Of messages that come together those that fit are taken, in order, by all endpoints and the log or by none."""
+    """Of messages published together, those that fit go to all endpoints and the log, the others nowhere."""
     broker = broker_with(limit_bytes, quota_messages)
     contents = [bytes([i]) * size for i, size in enumerate(sizes)]
     expected = [c for c in contents if not limit_bytes or len(c) <= limit_bytes]
@@ -250,8 +250,8 @@ SOME = st.lists(st.integers(1, 12), unique=True)
 
 class UnsettledMachine(RuleBasedStateMachine):
     """
-    In whatever order messages come and go, those that are there are found, each with its size, and since when; so are
-    their locks, from when on they are wanted.
+    Whatever is held and taken in whatever order, the unsettled messages are found with size and time, and their locks
+    with the time since when they are locked.
     """
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class UnsettledMachine(RuleBasedStateMachine):
 
     @rule(ids=SOME, later_ms=st.integers(0, 2), times=st.sampled_from([1, 1, 1, 400]))
     def hold(self, ids: list[int], later_ms: int, times: int) -> None:
-        """Many times over: turns that are over are forgotten some time."""
+        """A rule may do this 400 times, so that entries of past turns have to be forgotten."""
         self.now_ms += later_ms
         new = sorted(i for i in ids if i not in self.model)
         for _ in range(times if new else 0):
@@ -345,7 +345,7 @@ class UnsettledMachine(RuleBasedStateMachine):
 
     @rule(ago_ms=st.integers(0, 4), limit=st.integers(0, 5))
     def end_locks(self, ago_ms: int, limit: int) -> None:
-        """As many as are wanted, none before an older one."""
+        """The oldest locks are found first, and no more than the limit."""
         time_ms, locks = self.now_ms - ago_ms, self.locks or {}
         found = self.unsettled.locked_since(time_ms, limit)
         ended = {i: since_ms for i, since_ms in locks.items() if since_ms <= time_ms}
@@ -381,7 +381,7 @@ _BARES = [section(PROPERTIES, ["id"]) + data("x"), data("x"), b"\x00\x80" + byte
 def test_messages_expire_together_as_each_by_itself(
     messages: list[tuple[bytes, bytes]], fresh_from: int
 ) -> None:
-    """However alike what is in front of them is, and wherever the bare message begins."""
+    """Rows expire together as each alone, whatever their headers, wherever the bare message begins."""
     rows = [
         (i, 10 * i, "t", len(front), 1, None, front + bare) for i, (front, bare) in enumerate(messages, 1)
     ]

@@ -45,7 +45,7 @@ def test_a_page_that_is_ahead_of_what_was_told_brings_no_more_than_that() -> Non
 
 
 def test_messages_that_nobody_was_told_of_lie_behind_the_newest() -> None:
-    """The newest go back to the store, and come by pages with those behind them; what was told of is not read."""
+    """A commit that was not announced: ids in memory from there on are given up, and come by pages, in order."""
     queue = new_queue(window=2)
     queue.add_committed([1, 2, 3, 4, 5])
     assert (list(queue.newest), queue.stored_up_to) == ([4, 5], 3)
@@ -114,7 +114,7 @@ WINDOW = 4
 PRIORITIES = st.lists(st.sampled_from([1, 4, 8]), min_size=1, max_size=12)
 """Few enough that ready queues get deeper than their windows."""
 MODULUS = 3
-"""The selector wants ids that this divides."""
+"""The selector wants ids that are multiples of this."""
 
 
 def row(message: int) -> Row:
@@ -130,7 +130,7 @@ def is_wanted(found: Row) -> bool:
 
 
 class Priorities(RuleBasedStateMachine):
-    """``stored`` is what the store would hold: every reference, its priority, and whether a flow has it."""
+    """``stored`` is what the store would have: every reference, with its priority. ``held`` is what flows have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,11 +142,11 @@ class Priorities(RuleBasedStateMachine):
         self.choosy: Flow | None = None
         self.was_choosy = False
         self.reading: tuple[ReadyQueue, int, int, list[int]] | None = None
-        """A page under way: its queue, up to where it was read before, its end, and what it will bring."""
+        """A page being read: its queue, up to where that was read before, the page's end, and its ids."""
 
     @initialize(priorities=PRIORITIES)
     def recovered(self, priorities: list[int]) -> None:
-        """Some messages are there from before a restart: the store alone knows them."""
+        """Some messages are from before a restart: only the store knows them."""
         for priority in priorities:
             self.stored[self.next_id] = priority
             self.next_id += 1
@@ -157,7 +157,7 @@ class Priorities(RuleBasedStateMachine):
     # --- what the naive queue would do ------------------------------------------------------------------------
 
     def ready(self) -> list[int]:
-        """All that no flow has, in the order it is to go."""
+        """All ids that no flow has, in the order of delivery."""
         return sorted(self.stored.keys() - self.held.keys(), key=lambda i: (-self.stored[i], i))
 
     # --- references come --------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Priorities(RuleBasedStateMachine):
     @precondition(lambda self: self.reading is None)
     @rule()
     def begin_page(self) -> None:
-        """The store is asked, and answers later, with what it held when it was asked."""
+        """Begin to read a page: it will have what the store has now."""
         queue = self.endpoint.queue_to_read(PAGE_ROWS)
         if queue is None:
             return
@@ -194,7 +194,7 @@ class Priorities(RuleBasedStateMachine):
             queue.add_page(found, end)
 
     def read_all(self) -> bool:
-        """Pages are read as long as one is wanted; whether any was."""
+        """Read pages as long as the endpoint wants one; return whether it wanted any."""
         count = 0
         while True:
             if self.reading is not None:
@@ -208,7 +208,7 @@ class Priorities(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 6))
     def take(self, limit: int) -> None:
-        """What a consumer is given is the beginning of the highest priority that there is."""
+        """With all pages read, a consumer gets the first ids of the highest priority."""
         self.read_all()
         ids, expected = self.endpoint.ready.peek(limit), self.ready()
         assert bool(ids) == bool(expected)
@@ -219,7 +219,7 @@ class Priorities(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 6))
     def take_at_once(self, limit: int) -> None:
-        """While pages are on their way a consumer waits, or is given just the same."""
+        """While a page is being read, a consumer gets the right ids or none."""
         ids = self.endpoint.ready.peek(limit)
         assert ids == self.ready()[: len(ids)]
         if ids:
@@ -233,8 +233,8 @@ class Priorities(RuleBasedStateMachine):
     @rule(limit=st.integers(1, 6), waits=st.booleans())
     def select(self, limit: int, waits: bool) -> None:
         """
-        A flow with a selector is given what it wants in the same order, whatever it passes over: all of it if it waits
-        for pages, else nothing out of its turn.
+        A flow with a selector gets the ids that it wants in the same order: all of them if it waits for pages,
+        otherwise at least none out of order.
         """
         flow = self.choosy
         assert flow is not None
@@ -268,7 +268,7 @@ class Priorities(RuleBasedStateMachine):
     @precondition(lambda self: self.choosy is not None)
     @rule()
     def unbind(self) -> None:
-        """What the flow had is ready again."""
+        """The flow's messages are ready again."""
         assert self.choosy is not None
         self.endpoint.unbind(self.choosy)
         self.held = {i: flow for i, flow in self.held.items() if flow is not self.choosy}
@@ -276,7 +276,7 @@ class Priorities(RuleBasedStateMachine):
 
     @rule(data=st.data(), keeps=st.booleans())
     def settle(self, data: st.DataObject, keeps: bool) -> None:
-        """Some of what flows have is settled or comes back."""
+        """Some messages of flows are settled or released."""
         if not self.held:
             return
         ids = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True))
@@ -290,7 +290,7 @@ class Priorities(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        """A purge leaves nothing, neither here nor with flows."""
+        """A purge leaves nothing ready, and nothing with flows."""
         self.held.clear()
         self.stored.clear()
         self.endpoint.empty(3, self.next_id - 1)
@@ -302,7 +302,7 @@ class Priorities(RuleBasedStateMachine):
     @invariant()
     def is_bounded(self) -> None:
         """
-        However deep it is, each ready queue keeps no more in memory than its window, twice; selectors may want more.
+        However deep it is, a ready queue has at most two windows and a page in memory; with selectors it may have more.
         """
         for queue in self.endpoint.ready.queues:
             assert len(queue.newest) <= WINDOW
@@ -310,11 +310,11 @@ class Priorities(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_noted_in_vain(self) -> None:
-        """Priorities are remembered of what flows have, and of nothing else."""
+        """Priorities are remembered for messages that flows have, and for no others."""
         assert self.endpoint.ready._noted.keys() == self.held.keys()  # type: ignore[union-attr]
 
     def teardown(self) -> None:
-        """All of it can be had, in order."""
+        """All messages are delivered in order."""
         if self.choosy is not None:
             self.unbind()
         self.endpoint.unbind(self.plain)
@@ -334,7 +334,7 @@ TestPriorities.settings = settings(max_examples=times(150, 10_000), stateful_ste
 
 
 def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
-    """What is noted first and added later has its place by priority, in any mixture of both."""
+    """Messages noted before or after others, and added later in any mixture, are ready by priority."""
     endpoint = endpoint_of(window=10)
     endpoint.ready.note_priorities([7, 8], [9, 1])
     endpoint.ready.note_priorities([1, 2, 9], [1, 9, 9])
@@ -346,7 +346,7 @@ def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
 
 
 def test_consumers_share_what_is_next() -> None:
-    """The turn of one of two hungry consumers is half of the highest priority, whatever lies below it."""
+    """One of two hungry consumers gets half of the highest priority, whatever is below it."""
     endpoint = endpoint_of(window=100)
     flows = [Flow(endpoint, None), Flow(endpoint, None)]
     for flow in flows:

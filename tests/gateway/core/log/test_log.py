@@ -1,4 +1,4 @@
-"""The log of a Message VPN: what is read, kept, archived and trimmed of it, and how it grows."""
+"""The log of a Message VPN: how it is read, cached, archived and trimmed, and how it grows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from gateway.core.sizing import (
 from gateway.core.trimming import TRIM_IDS
 from tests.support.core import new_broker, publish
 
-# --- The position of a log reader, against a list of what it is to have ---------------------------------------------
+# --- The position of a log reader, against a list of the ids that it has to send ------------------------------------
 
 LAST = 12
 
@@ -49,7 +49,7 @@ def row(message_id: int, kind: str) -> Row:
 
 
 def read(cursor: LogCursor, log: list[Row], step: Iterator[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """What comes of a log that is read to its end, or the cursor's, and which of that is marked as the last."""
+    """Read a log to its end or the cursor's; return the ids sent, and the ids marked as the last one."""
     sent: list[int] = []
     marked: list[int] = []
     while not cursor.is_finished:
@@ -75,8 +75,8 @@ def test_a_reader_has_each_message_once_and_knows_the_last(
     kinds: list[str], first: int, last: int | None, steps: list[tuple[int, int]]
 ) -> None:
     """
-    In order, whatever is read at once and however few it takes: what is of other topics, or held by endpoints alone,
-    is left out, and so is what lies beyond its end.
+    In order, whatever is read together and however few are taken. Messages of other topics, held messages, and messages
+    beyond the end are left out.
     """
     log = [row(i, kind) for i, kind in enumerate(kinds, 1)]
     cursor = LogCursor(first, last, lambda topic: topic != "other", caught_up=False)
@@ -86,7 +86,7 @@ def test_a_reader_has_each_message_once_and_knows_the_last(
     assert cursor.held_back is None
 
 
-# --- What the core lets be trimmed where a log keeps what is not archived -------------------------------------------
+# --- What the core permits to trim if a log keeps what is not archived ----------------------------------------------
 
 
 def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:
@@ -96,7 +96,7 @@ def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:
 
 
 def trimmed(broker: Broker) -> int:
-    """The first id of the log once all that may be is trimmed."""
+    """Trim everything that may be trimmed; return the log's first id."""
     while effect := broker.trimming.next_piece(broker.log.next_id):
         assert isinstance(effect, TrimLog)
         assert effect.stop - effect.first <= TRIM_IDS
@@ -110,12 +110,12 @@ def trimmed(broker: Broker) -> int:
     [(False, 0, 3_001), (True, 0, 1), (True, 1_500, 1_501), (True, 3_000, 3_001)],
 )
 def test_trimming_stops_at_what_is_not_archived(keeps: bool, archived_id: int, first_id: int) -> None:
-    """However much is asked for; without the setting the archive is not looked at."""
+    """However much is requested. Without the setting the archive has no influence."""
     assert trimmed(broker_of(keeps=keeps, archived_id=archived_id)) == first_id
 
 
 def test_what_is_reported_moves_the_bound_once_it_is_durable() -> None:
-    """Not before the commit, and never back."""
+    """Not before the commit; and a smaller report later does not lower it."""
     broker = broker_of(keeps=True)
     effect = broker.trimming.report_archived(100, 7)
     assert effect is not None
@@ -127,7 +127,7 @@ def test_what_is_reported_moves_the_bound_once_it_is_durable() -> None:
 
 
 def test_an_order_beyond_the_archive_is_refused() -> None:
-    """Up to what is archived it is none too many; a log that keeps nothing refuses nothing."""
+    """A trim up to the archived id is permitted. A log without the setting refuses no trim."""
     broker = broker_of(keeps=True, archived_id=10)
     broker.trimming.check(11)
     with pytest.raises(Refused) as caught:
@@ -143,16 +143,16 @@ def test_an_order_beyond_the_archive_is_refused() -> None:
 def test_a_report_that_cannot_be_of_this_log_is_refused(
     last_id: int, generation: int, code: ErrorCode
 ) -> None:
-    """Another generation, or an id that was not given out: believing it would trim what nobody has."""
+    """A wrong generation, or an id not assigned yet: believing it would trim what nobody has archived."""
     with pytest.raises(Refused) as caught:
         broker_of(keeps=True).trimming.report_archived(last_id, generation)
     assert caught.value.code is code
 
 
-# --- The message caches of several Message VPNs, and the bytes that they have together ------------------------------
+# --- The message caches of several Message VPNs, which share a budget of bytes --------------------------------------
 
 ROW_BYTES = 1_000
-"""What a row of the tests counts, its content and the rest."""
+"""The size of a row of these tests, with its overhead."""
 
 
 def rows_of(cache: MessageCache, count: int) -> list[Row]:
@@ -167,12 +167,12 @@ def commit(cache: MessageCache, count: int) -> None:
 
 
 def held(cache: MessageCache) -> list[int]:
-    """Ids that it has, asked for as a reader does."""
+    """The ids in the cache, as a reader gets them."""
     return [row[ID] for row in cache.since(cache.first_id, 1_000_000)]
 
 
 def test_a_quiet_message_vpn_keeps_what_a_busy_one_cannot_have() -> None:
-    """What goes is the busy one's own, as long as that is more than the quiet one has."""
+    """A busy cache drops its own oldest messages, as long as it has more than the quiet one."""
     budget = CacheBudget(80 * ROW_BYTES)
     quiet, busy = MessageCache(budget, 1), MessageCache(budget, 1)
     commit(quiet, 20)
@@ -184,7 +184,7 @@ def test_a_quiet_message_vpn_keeps_what_a_busy_one_cannot_have() -> None:
 
 
 def test_what_a_message_vpn_no_longer_uses_goes_to_those_who_do() -> None:
-    """A cache that has more than another gives way, in equal parts in the end."""
+    """The larger cache gives way, until both have about the same."""
     budget = CacheBudget(80 * ROW_BYTES)
     early, late = MessageCache(budget, 1), MessageCache(budget, 1)
     for _ in range(8):
@@ -197,7 +197,7 @@ def test_what_a_message_vpn_no_longer_uses_goes_to_those_who_do() -> None:
 
 
 def test_a_cache_that_is_closed_or_emptied_leaves_its_room() -> None:
-    """Nothing is counted of a Message VPN that is gone, and nothing of ids that came to nothing."""
+    """A closed cache counts nothing; one that skips ids is empty, and continues after them."""
     budget = CacheBudget(80 * ROW_BYTES)
     gone, emptied, stays = (MessageCache(budget, 1) for _ in range(3))
     commit(gone, 30)
@@ -218,8 +218,7 @@ def test_together_they_hold_no_more_than_the_limit(
     limit: int, publications: list[tuple[int, int, bool]]
 ) -> None:
     """
-    Whoever publishes how much, and gives up what; each holds a run that ends with its last id, and is counted for what
-    it holds.
+    Whatever is published and dropped: each cache has a gapless run up to its last id, and is counted for exactly that.
     """
     budget = CacheBudget(limit * ROW_BYTES)
     caches = [MessageCache(budget, 1) for _ in range(3)]
@@ -252,7 +251,7 @@ def history(archived: ArchivedRun | None, *, first_id: int = 50) -> History:
         (ArchivedRun(7, 1, 60, 1_000), 1, 1_000, "; its archive has ids 1 to 60"),
         (ArchivedRun(7, 1, 49, 1_000), 1, 1_000, "; its archive has ids 1 to 49"),
         (ArchivedRun(7, 1, 99, 1_000), 1, 1_000, "; its archive has ids 1 to 99"),
-        # Others of its first millisecond may have been trimmed before it began.
+        # Messages of its first millisecond may have been trimmed before it.
         (ArchivedRun(7, 20, 60, 1_000), 20, 1_001, "; its archive has ids 20 to 60"),
         (
             ArchivedRun(7, 20, 60, 1_000, 9),
@@ -277,13 +276,13 @@ def history(archived: ArchivedRun | None, *, first_id: int = 50) -> History:
     ],
 )
 def test_the_history_has_no_gap(archived: ArchivedRun | None, first: int, floor: int, says: str) -> None:
-    """It begins in the archive where that reaches to the log, is of this log and of no other; else with the log."""
+    """It begins in the archive if that is of this log and reaches to it; otherwise it begins with the log."""
     found = history(archived)
     assert (found.first_id, found.floor_ms, found.says) == (first, floor, says)
 
 
 def test_it_follows_the_log() -> None:
-    """What is trimmed is looked for in the archive as far as that is known to have it."""
+    """After a trim it still begins in the archive, as long as that is known to reach to the log."""
     found = history(ArchivedRun(7, 1, 60, 1_000), first_id=1)
     assert (found.first_id, found.floor_ms) == (1, 5_000)
     found.log.first_id = 61
@@ -293,7 +292,7 @@ def test_it_follows_the_log() -> None:
 
 
 def test_what_is_archived() -> None:
-    """Ids of the run, of this log alone."""
+    """Ids of the archived run, if it is of this log."""
     found = history(ArchivedRun(7, 20, 60, 1_000))
     assert [i for i in (19, 20, 60, 61) if found.is_archived(i)] == [20, 60]
     assert not history(ArchivedRun(8, 20, 60, 1_000)).is_archived(30)
@@ -311,7 +310,7 @@ def test_what_is_archived() -> None:
     ],
 )
 def test_up_to_where_the_log_is_archived(archived: ArchivedRun | None, archived_id: int, below: int) -> None:
-    """As the log was told, or as its own archive says, whichever reaches further; a log without one waits for none."""
+    """The higher of what was reported to the log and what its own archive says; without an archive, all of the log."""
     found = history(archived)
     found.log.archived_id = archived_id
     assert found.archived_below == below
@@ -320,7 +319,7 @@ def test_up_to_where_the_log_is_archived(archived: ArchivedRun | None, archived_
 
 
 def test_a_log_without_an_archive_says_nothing_of_one() -> None:
-    """Refusals are as they were."""
+    """Refusals of starts then do not mention one."""
     found = History(LogState(7, 50, 100, 9_000, 5_000))
     assert (found.first_id, found.floor_ms, found.says) == (50, 5_000, "")
 
@@ -347,7 +346,7 @@ def retention_of(log: LogState, *rules: RetentionRule) -> Retention:
     [("orders/1", 0), ("orders/test/1", 1), ("orders/test/1/2", 2), ("debug/1", 1), ("#queue/q", 2)],
 )
 def test_the_first_rule_that_matches_a_topic_holds(topic: str, place: int) -> None:
-    """Exceptions of one rule are left to those behind it."""
+    """A topic that a rule excepts may match a later rule."""
     found = retention(ORDERS, DEBUG_RULE, ALL)
     assert found.of(topic) is found.rules[place]
     assert retention(ORDERS, DEBUG_RULE).of("other") is None
@@ -372,7 +371,7 @@ def test_the_first_rule_that_matches_a_topic_holds(topic: str, place: int) -> No
 def test_what_a_rule_took_out_is_missing_for_who_asks_for_its_topics(
     patterns: Sequence[str], is_missing: bool
 ) -> None:
-    """What earlier rules hold for it did not take, and what is excepted is not asked for; without the rule, too."""
+    """For a request that overlaps its topics, except for what an earlier rule keeps; also without the rule."""
     found = retention(ORDERS, DEBUG_RULE)
     found.took_out(found.rules[1].key, 70, 7_000, ())
     expected = (70, 7_000, DEBUG_RULE.topics)
@@ -382,7 +381,7 @@ def test_what_a_rule_took_out_is_missing_for_who_asks_for_its_topics(
 
 
 def test_of_several_rules_the_newest_counts() -> None:
-    """By id and by time, each on its own."""
+    """The highest id and the latest time, each by itself, of the rules that match."""
     found = retention(ORDERS, DEBUG_RULE)
     found.took_out(found.rules[0].key, 70, 5_000, ())
     found.took_out(found.rules[1].key, 50, 7_000, ())
@@ -394,7 +393,7 @@ def test_of_several_rules_the_newest_counts() -> None:
 
 
 def test_a_rule_for_all_others_took_nothing_of_what_rules_before_it_hold_for() -> None:
-    """So their topics can be replayed from further back; of what such a rule leaves out by an exception it did take."""
+    """Topics of earlier rules can be replayed from further back; topics that an earlier rule excepts cannot."""
     found = retention(ORDERS, ALL)
     found.took_out(found.rules[1].key, 70, 7_000, ())
     assert found.taken_from(("orders/1",)) == NOTHING
@@ -403,7 +402,7 @@ def test_a_rule_for_all_others_took_nothing_of_what_rules_before_it_hold_for() -
 
 
 def test_what_the_log_s_beginning_has_passed_is_the_log_s_own() -> None:
-    """Its mark goes, and the log is whole from no earlier than that says."""
+    """The rule's mark is removed, and the log is complete only from that time on."""
     found = retention(DEBUG_RULE)
     found.took_out(found.rules[0].key, 70, 7_000, ())
     assert found.log_trimmed(69, ()) == 0
@@ -412,7 +411,7 @@ def test_what_the_log_s_beginning_has_passed_is_the_log_s_own() -> None:
 
 
 def test_what_is_published_while_it_is_counted_counts_once() -> None:
-    """Below where counting began it is counted there, from there on as it comes; what fails is taken back."""
+    """Messages are counted by reading below the start of counting, and when published above it; or undone."""
     found = retention(DEBUG_RULE, next_id=11)
     kept = found.rules[0]
     assert not found.is_counted
@@ -432,7 +431,7 @@ def test_what_is_published_while_it_is_counted_counts_once() -> None:
 
 
 def test_what_is_trimmed_while_it_is_counted_is_not_counted() -> None:
-    """Below what was counted it is taken off; beyond, counting begins anew behind it."""
+    """A trim of counted messages is subtracted; a trim beyond them restarts the counting after it."""
     log = LogState(1, 1, 11, 0, 0)
     found = retention_of(log, DEBUG_RULE)
     kept = found.rules[0]
@@ -447,7 +446,7 @@ def test_what_is_trimmed_while_it_is_counted_is_not_counted() -> None:
 
 
 def test_the_same_rules_are_not_counted_again() -> None:
-    """Reloading a configuration that says the same changes nothing."""
+    """A reload with the same rules changes nothing."""
     found = retention(DEBUG_RULE, next_id=11)
     found.counted([("debug/1", 5, 500)], 11)
     assert not found.configure((DEBUG_RULE,))
@@ -457,7 +456,7 @@ def test_the_same_rules_are_not_counted_again() -> None:
 
 
 def test_what_is_about_to_leave_is_gone_and_comes_back_where_that_fails() -> None:
-    """Of its rule's topics, below the piece's end, and no other row; the log's size falls with the commit."""
+    """Messages of the rule's topics in the piece, and no others; the log's size changes with the commit."""
     broker = new_broker(LogPolicy(retention=(DEBUG_RULE,)))
     rows = [row for topic in ("debug/1", "debug/1", "other") for row in publish(broker, topic).rows]
     kept = broker.retention.rules[0]
@@ -478,14 +477,14 @@ def test_what_is_about_to_leave_is_gone_and_comes_back_where_that_fails() -> Non
     assert (kept.messages, kept.size_bytes) == (0, size_bytes - 90)
 
 
-# --- How quickly the log grows, and what follows from that, against sums done by hand -------------------------------
+# --- How quickly the log grows, and what follows from that, compared with results computed by hand ------------------
 
 GB = 10**9
 NOW_MS = 1_767_323_045_000
 
 
 def grown(*, days: float, bytes_per_second: float = 1_000) -> LogGrowth:
-    """A log that took ten messages a second for so long, looked at once a minute."""
+    """A log that took ten messages a second for these days, measured once a minute."""
     growth = LogGrowth()
     for passed in range(0, int(days * DAY_MS) + 1, MINUTE_MS):
         growth.note(Taken(NOW_MS + passed, passed / 100, passed / 1_000 * bytes_per_second))
@@ -493,7 +492,7 @@ def grown(*, days: float, bytes_per_second: float = 1_000) -> LogGrowth:
 
 
 def test_nothing_is_known_of_what_was_looked_at_once() -> None:
-    """A rate takes two looks."""
+    """A rate needs two measurements."""
     growth = LogGrowth()
     assert (growth.rate(HOUR_MS), growth.rates()) == (None, [])
     growth.note(Taken(NOW_MS, 0, 0))
@@ -501,7 +500,7 @@ def test_nothing_is_known_of_what_was_looked_at_once() -> None:
 
 
 def test_a_steady_log_has_one_rate_over_every_period_that_is_known() -> None:
-    """Each is over its period, but for the longest, which is over what there is."""
+    """Each rate is over its own period, except the longest, which is over all that is known."""
     assert grown(days=2).rates() == [
         Rate(10 * MINUTE_MS, 10, 1_000),
         Rate(HOUR_MS, 10, 1_000),
@@ -515,7 +514,7 @@ def test_a_steady_log_has_one_rate_over_every_period_that_is_known() -> None:
 
 
 def test_a_burst_is_seen_in_the_hour_and_hardly_in_the_week() -> None:
-    """What came in the last minutes is a large part of an hour, and a small one of a week."""
+    """The last minutes are a large part of an hour, and a small part of a week."""
     growth = grown(days=7)
     newest = growth._newest
     assert newest is not None
@@ -529,7 +528,7 @@ def test_a_burst_is_seen_in_the_hour_and_hardly_in_the_week() -> None:
 def test_what_is_kept_is_bounded_and_a_rate_lies_between_the_least_and_the_most(
     steps: list[tuple[int, int]],
 ) -> None:
-    """However often and how irregularly it is looked at; a rate is over no less than was asked for, if known."""
+    """Whatever the intervals of measurement; a rate is over at least the requested period, if that much is known."""
     growth = LogGrowth()
     taken = Taken(NOW_MS, 0, 0)
     growth.note(taken)
@@ -551,12 +550,12 @@ SIZE = LogSize(
     used_bytes=10 * GB, quota_bytes=100 * GB, trim_at=0.9, trim_to=0.88, max_age_hours=0, room_bytes=None
 )
 KEEP = 818_181_818_182
-"""What 30 days take at a gigabyte an hour, and as much more as is trimmed at once."""
+"""30 days at a gigabyte an hour, and an eighth more, which is trimmed in one piece."""
 A_GB_AN_HOUR = Rate(DAY_MS, 100, GB / 3_600)
 
 
 def about(plan: LogPlan | TopicsPlan) -> dict[str, Any]:
-    """What it says, but for what floating point loses."""
+    """The plan, with a tolerance for floating point."""
     said = asdict(plan).items()
     return {name: value if value is None else pytest.approx(value, rel=1e-5) for name, value in said}
 
@@ -566,13 +565,13 @@ def about(plan: LogPlan | TopicsPlan) -> dict[str, Any]:
     [
         (SIZE, None, LogPlan(None, None, None, None)),
         (SIZE, Rate(DAY_MS, 0, 0), LogPlan(None, None, None, None)),
-        # 88 GB are kept, 80 are left until 90 % of the quota, 30 days are 720 GB and an eighth more.
+        # 88 GB are kept; 80 GB are left until 90 % of the quota; 30 days are 720 GB and an eighth more.
         (SIZE, A_GB_AN_HOUR, LogPlan(88 * HOUR_MS, 80 * HOUR_MS, None, KEEP)),
         (replace(SIZE, used_bytes=95 * GB), A_GB_AN_HOUR, LogPlan(88 * HOUR_MS, 0, None, KEEP)),
         # The disk is smaller than the quota.
         (replace(SIZE, room_bytes=5 * GB), A_GB_AN_HOUR, LogPlan(88 * HOUR_MS, 80 * HOUR_MS, 5 * HOUR_MS, KEEP)),
         (replace(SIZE, room_bytes=90 * GB), A_GB_AN_HOUR, LogPlan(88 * HOUR_MS, 80 * HOUR_MS, None, KEEP)),
-        # Without a quota it fills the disk, unless its age ends it before.
+        # Without a quota the log fills the disk, unless a maximum age trims it before.
         (replace(SIZE, quota_bytes=0, room_bytes=5 * GB), A_GB_AN_HOUR, LogPlan(None, None, 5 * HOUR_MS, KEEP)),
         (
             replace(SIZE, quota_bytes=0, room_bytes=5 * GB, max_age_hours=12),
@@ -584,18 +583,18 @@ def about(plan: LogPlan | TopicsPlan) -> dict[str, Any]:
             A_GB_AN_HOUR,
             LogPlan(24 * HOUR_MS, None, 5 * HOUR_MS, KEEP),
         ),
-        # What takes a thousand years does not happen.
+        # Times beyond a thousand years are left out.
         (SIZE, Rate(DAY_MS, 1, GB * 1_000 / FAR_MS), LogPlan(None, None, None, 93_400)),
     ],
 )  # fmt: skip
 def test_what_follows_from_a_rate(size: LogSize, rate: Rate | None, expected: LogPlan) -> None:
-    """How much it keeps, when it is trimmed, when the disk is full, and what 30 days take."""
+    """How long messages are kept, when the log is trimmed, when the disk is full, and how large 30 days are."""
     found = plan(size, rate, 30 * DAY_MS)
     assert asdict(found) == about(expected)
 
 
 DEBUG = TopicsSize(used_bytes=8 * GB, whole_ms=10 * HOUR_MS, quota_bytes=8 * GB, max_age_hours=0)
-"""Four fifths of what comes, kept for ten hours."""
+"""A rule whose topics are four fifths of the traffic, kept for ten hours."""
 
 
 @pytest.mark.parametrize(
@@ -604,13 +603,13 @@ DEBUG = TopicsSize(used_bytes=8 * GB, whole_ms=10 * HOUR_MS, quota_bytes=8 * GB,
         # A fifth fills the log: 80 GB in 400 hours, until 10 GB more of the quota are used; 30 days are 144 + 8 GB.
         (SIZE, DEBUG, LogPlan(400 * HOUR_MS, 400 * HOUR_MS, None, 172_727_272_728)),
         (replace(SIZE, quota_bytes=0, room_bytes=5 * GB), DEBUG, LogPlan(None, None, 25 * HOUR_MS, 172_727_272_728)),
-        # The rule has room still: that fills up at first.
+        # The rule's quota has room left, which is filled first.
         (
             replace(SIZE, quota_bytes=0, room_bytes=10 * GB),
             replace(DEBUG, quota_bytes=16 * GB),
             LogPlan(None, None, 10 * HOUR_MS, 181_818_181_819),
         ),
-        # All that comes is the rule's: the log is never full.
+        # All traffic is the rule's, so the log is never full.
         (
             replace(SIZE, room_bytes=15 * GB),
             replace(DEBUG, used_bytes=10 * GB, quota_bytes=0, max_age_hours=20),
@@ -621,7 +620,7 @@ DEBUG = TopicsSize(used_bytes=8 * GB, whole_ms=10 * HOUR_MS, quota_bytes=8 * GB,
 def test_what_a_rule_takes_out_does_not_fill_the_log(
     size: LogSize, topics: TopicsSize, expected: LogPlan
 ) -> None:
-    """Its topics grow up to what they may have, at their own rate, and the others fill the rest."""
+    """Its topics grow to their own limit, at their own rate; the other topics fill the rest."""
     found = plan(size, A_GB_AN_HOUR, 30 * DAY_MS, [topics])
     assert asdict(found) == about(expected)
 
@@ -638,6 +637,6 @@ def test_what_a_rule_takes_out_does_not_fill_the_log(
     ],
 )  # fmt: skip
 def test_what_a_rule_will_hold(topics: TopicsSize, log_lasts_ms: int | None, expected: TopicsPlan) -> None:
-    """By its own bounds and the log's, at the rate at which its topics came since the last of them left."""
+    """By its own limits and the log's, at the rate of its topics since the last of them was removed."""
     found = plan_of_topics(topics, log_lasts_ms)
     assert asdict(found) == about(expected)

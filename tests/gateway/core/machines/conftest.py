@@ -12,7 +12,7 @@ from tests.gateway.core.machines.world import Sizes
 
 @pytest.fixture
 def machine(request: pytest.FixtureRequest) -> Iterator[EndpointMachine]:
-    """One whose rules are called by hand (see ``sized``); everything it has checks of is checked in the end."""
+    """A machine whose rules the test calls (see ``sized``); all of its checks run at the end."""
     sizes, history = getattr(request, "param", (Sizes(), 0))
     machine = EndpointMachine()
     machine.start(sizes=sizes, history=history)

@@ -1,8 +1,8 @@
 """
-What a Message VPN must do, said as plainly as possible: sets of ids, and the lowest of them is next.
+What a Message VPN must do, as simple as possible: sets of ids, of which the lowest is next.
 
-Nothing here knows of windows, pages, positions or turns. What is durable is the naive store's word; that live messages
-follow a replay from ``Replay.live_from`` on is the gateway's, and that it leaves no gap there is what is checked.
+The model knows nothing of windows, pages, positions or turns. It believes the naive store about what is durable, and
+the gateway about where live messages follow a replay (``Replay.live_from``); it checks that no gap is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """The three kinds of pattern that the model uses: a topic, all below a level, and all but what is reserved."""
+    """The model's three kinds of pattern: a topic, everything below a level, and all but reserved topics."""
     if pattern == ">":
         return not topic.startswith("#")
     if pattern.endswith("/>"):
@@ -31,25 +31,25 @@ def matches(pattern: str, topic: str) -> bool:
 
 
 def message(serial: int, padding: int, ttl_ms: int) -> tuple[bytes, int]:
-    """A message known by its content, and where its bare message begins."""
+    """A message with unique content, and the offset of its bare message."""
     header = b"\x00\x53\x70\xc0\x05\x03\x40\x40\x52%c" % ttl_ms if ttl_ms else b""
     data = b"%d %*s" % (serial, padding, b"")
     return b"%s\x00\x53\x75\xa0%c%s" % (header, len(data), data), len(header)
 
 
 def is_expired(row: Row, now_ms: int) -> bool:
-    """Whether the message's header says that it is too old."""
+    """Whether the ttl in the message's header is over."""
     ttl_ms = ttl_of(row[CONTENT]) if row[3] else None
     return ttl_ms is not None and row[1] + ttl_ms < now_ms
 
 
 class Publisher:
-    """A link that messages come in on."""
+    """A publisher's link."""
 
     def __init__(self, store: WatchedStore) -> None:
         self._store = store
         self.waiting: set[bytes] = set()
-        """Delivered, and nothing was said of it yet."""
+        """Delivered, with no outcome yet."""
         self.accepted_contents: set[bytes] = set()
         self.refused_contents: set[bytes] = set()
 
@@ -64,16 +64,17 @@ class Publisher:
         self.refused_contents.update(deliveries)
 
     def check(self) -> None:
-        """What was refused is nowhere, and what was accepted was stored."""
+        """No refused message is stored, and every accepted one is."""
         assert self._store.contents.keys().isdisjoint(self.refused_contents)
         assert self._store.contents.keys() >= self.accepted_contents
 
 
 class Content:
     """
-    What lies on an endpoint under one number: from its making, or from the start of a replay, to the next.
+    The messages of an endpoint under one cursor number: from its creation, or the start of a replay, to the next
+    replay.
 
-    Each of its messages is handed out in the order of ids; one that comes back keeps its place.
+    Its messages are handed out in the order of ids; a message that comes back keeps its place.
     """
 
     def __init__(
@@ -86,28 +87,28 @@ class Content:
         self.replay_from = replay_from
         self.replay_cursor = self.replay.cursor if self.replay is not None else None
         self.live_from: int | None = None
-        """Messages from here on do not come by the replay."""
+        """Messages from this id on are live, and do not come by the replay."""
         self.cut: int | None = None
-        """Where a replay ended that was told to end where it was."""
+        """Where a replay ended that was forced to complete."""
         self.was_forced = False
-        """It was told so: not everything that it put may have been acknowledged."""
+        """The replay was forced to complete, so some of its messages may not be acknowledged."""
         self.was_interrupted = False
-        """A crash came in between."""
+        """There was a crash meanwhile."""
         self.began = replay_from
-        """``replay_from``, before it may have failed."""
+        """``replay_from`` as it was before the replay failed."""
         self.routed: set[bytes] = set()
-        """Contents of the messages that were sent to it, and that no replay will bring."""
+        """Contents of the messages that came by a route, and that no replay will put here."""
         self.stayed: set[bytes] = set()
-        """Those of them that were there before, and that its replay was told to keep."""
+        """Those of ``routed`` that were here before its replay, which was told to keep them."""
         self.ids: set[int] = set()
-        """Everything durable that is, or once was, on the endpoint; a replay may have yet to put some of it there."""
+        """Every durable message that is, or was, on the endpoint; the replay may not have put some of them yet."""
         self.ready: set[int] = set()
         self.unsettled: dict[int, Consumer] = {}
         self.gone: set[int] = set()
         self.rejected: set[int] = set()
-        """Unsettled still, but nobody is to have them again."""
+        """Rejected but not yet moved: no consumer gets them again."""
         self.withdrawn: set[int] = set()
-        """Acknowledged in a transaction that is being committed, or on its way to a dead message queue."""
+        """Being removed: acknowledged in a transaction that is committing, or on the way to a dead message queue."""
         self.failures: dict[int, int] = {}
         self.handed_out_once: set[int] = set()
         for row in store.published.values():
@@ -116,7 +117,7 @@ class Content:
     # --- messages come ----------------------------------------------------------------------------------------------
 
     def is_replayed(self, row: Row) -> bool:
-        """Whether the replay brings it."""
+        """Whether the replay puts this message here."""
         return (
             self.replay_from is not None
             and row[0] >= self.replay_from
@@ -128,24 +129,24 @@ class Content:
         )
 
     def note_hand_over(self) -> None:
-        """To be called before anything is published."""
+        """Take over ``live_from`` of the replay; to be called before anything is published."""
         if self.replay is not None and self.replay.live_from is not None:
             self.live_from = self.replay.live_from
 
     def offer(self, row: Row) -> None:
-        """A message became durable."""
+        """A message has become durable."""
         if row[CONTENT] in self.routed or self.is_replayed(row):
             self.ids.add(row[0])
             self.ready.add(row[0])
 
     def kept(self, unlogged: set[bytes], found: Sequence[int], trimmed_below: int) -> set[bytes]:
         """
-        Contents that stay when a replay is told to keep what the log does not have.
+        Contents that stay when a replay is told to keep unlogged messages.
 
         Args:
-            unlogged: Those that the log did not take; some are on their way.
-            found: The committed ones that are to be kept.
-            trimmed_below: The log has nothing below this id, or is about not to have it; or it was, and that failed.
+            unlogged: Contents that the log did not take; some are not committed yet.
+            found: The committed messages that the gateway keeps.
+            trimmed_below: The log has nothing below this id, or is about to trim it, or tried and failed.
         """
         store = self._store
         lacking = [
@@ -162,7 +163,7 @@ class Content:
         }
 
     def keep(self, kept: set[bytes], failures: dict[int, int]) -> None:
-        """It began with these."""
+        """The replay began, and kept these."""
         self.stayed |= kept
         self.routed |= kept
         for row in self._store.published.values():
@@ -172,7 +173,7 @@ class Content:
                     self.failures[row[0]] = failures[row[0]]
 
     def is_fresh(self, message_id: int) -> bool:
-        """Whether it came live, and can expire."""
+        """Whether the message came live, so that it can expire."""
         if self.replay is None or self.replay_from is None:
             return True
         return self.live_from is not None and message_id >= self.live_from
@@ -180,7 +181,7 @@ class Content:
     # --- and go -----------------------------------------------------------------------------------------------------
 
     def next_for(self, consumer: Consumer) -> int | None:
-        """What this consumer is to be given next."""
+        """The id that this consumer must get next."""
         if not consumer.selects:
             return min(self.ready, default=None)
         return min((i for i in self.ready if consumer.wants(i)), default=None)
@@ -191,7 +192,7 @@ class Content:
         if not consumer.selects:
             assert message_id == min(self.ready), f"{message_id} was handed out, {min(self.ready)} was due"
         elif message_id not in self.handed_out_once:
-            # One that comes back may be looked at again only after what was there before it came back.
+            # A message that came back may be offered again only after those that were there before.
             due = min(i for i in self.ready - self.handed_out_once if consumer.wants(i))
             assert message_id == due, f"{message_id} was handed out, {due} was due"
 
@@ -213,26 +214,26 @@ class Content:
         self.removed(message_id)
 
     def withdraw(self, message_id: int) -> None:
-        """A transaction that acknowledges it is to be committed."""
+        """A transaction that acknowledges it begins to commit."""
         del self.unsettled[message_id]
         self.withdrawn.add(message_id)
 
     def taken_to_remove(self, message_id: int) -> None:
-        """It is on its way to a dead message queue, and nobody else's."""
+        """It is on the way to a dead message queue, and no consumer may get it."""
         self.ready.discard(message_id)
         self.rejected.discard(message_id)
         self.withdrawn.add(message_id)
 
     def committed(self, message_id: int) -> None:
-        """The transaction was."""
+        """The transaction that acknowledged it is committed."""
         self.withdrawn.discard(message_id)
         self.removed(message_id)
 
     def not_committed(self, message_id: int, consumer: Consumer | None) -> None:
-        """It could not be: the message is its consumer's as before, or ready where that has left."""
+        """The commit failed: the message is its consumer's again, or ready if the consumer has left."""
         self.withdrawn.discard(message_id)
         if message_id not in self.ids:
-            return  # A replay that failed has taken it away.
+            return  # A failed replay has removed it.
         if consumer is not None:
             self.unsettled[message_id] = consumer
         else:
@@ -247,7 +248,7 @@ class Content:
     # --- what becomes of replays ------------------------------------------------------------------------------------
 
     def failed(self) -> None:
-        """The replay cannot go on: what it had put is dropped, and what came live stays."""
+        """The replay failed: the messages that it put are dropped, and those that came live stay."""
         self.note_hand_over()
         published = self._store.published
         left = {i for i in self.ids if published[i][CONTENT] in self.routed}
@@ -261,7 +262,7 @@ class Content:
         self.failures = {i: count for i, count in self.failures.items() if i in left}
 
     def forced(self, position: int) -> None:
-        """The replay is to end where it is."""
+        """The replay is forced to complete where it is."""
         self.note_hand_over()
         self.cut = position
         published = self._store.published
@@ -271,7 +272,7 @@ class Content:
         self.ready -= given_up
 
     def restarted(self, replay: Replay | None) -> None:
-        """What was not durably settled is ready again; a replay goes on from what was durable of it."""
+        """Messages whose settlement was not durable are ready again; a replay continues from what is durable of it."""
         self.was_interrupted = True
         self.replay = replay if self.began is not None else None
         self.live_from = replay.live_from if replay is not None and self.began is not None else None
@@ -297,5 +298,5 @@ class Content:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Of the cursors that say what of it was settled: the endpoint's, and the replay's."""
+        """The cursors that say what is settled here: the endpoint's, and the replay's."""
         return (self.number,) if self.replay_cursor is None else (self.number, self.replay_cursor)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tests.gateway.core.machines.world import World
 
 FEW_PAGES = 1_500
-"""Bytes that a log reader's connection may hold: room for the pages of one that stalls, now and then."""
+"""The limit of bytes held for a log reader's connection: small, so that readers stall now and then."""
 
 
 class Consumer:
-    """A link that an endpoint's messages go out on. With ``modulus`` its selector takes no id divisible by that."""
+    """A consumer's link. With ``modulus`` its selector refuses ids divisible by that."""
 
     def __init__(self, world: World, *, is_pre_settled: bool = False, modulus: int = 0) -> None:
         self._world = world
@@ -33,16 +33,16 @@ class Consumer:
         self.is_pre_settled = is_pre_settled
         self.credit = 0
         self.came_back = 0
-        """Deliveries that were its own again as their transaction could not be committed; others had come for them."""
+        """Deliveries that it has again because their transaction failed, after other messages had taken their room."""
         self.flow: Flow | None = None
         self.content: Content | None = None
-        """What it consumes; None once it was detached."""
+        """The messages that it consumes; None after it is detached."""
         self.history: list[int] = []
         self.refused: Refused | None = None
 
     @property
     def _max_unsettled(self) -> int:
-        """Its endpoint's, where that says one: it may change while it consumes."""
+        """The endpoint's limit, or else the default; it may change while the link is attached."""
         own = self.flow.endpoint.settings.max_unsettled if self.flow is not None else 0
         return own or self._world.limits.max_unsettled_per_flow
 
@@ -55,7 +55,7 @@ class Consumer:
 
     @property
     def unsettled(self) -> list[int]:
-        """What it was sent and has said nothing about."""
+        """Deliveries that its peer has not settled, rejected or released."""
         if self.content is None:
             return []
         rejected = self.content.rejected
@@ -92,7 +92,7 @@ class Consumer:
 
     def _check_end(self, content: Content, end_id: int) -> None:
         if content.replay is None:
-            # Of a replay that failed, what the log held no longer is left.
+            # After a replay that failed, messages may be left that the log has trimmed.
             return
         content.note_hand_over()
         published = self._world.store.published
@@ -151,7 +151,7 @@ class Consumer:
         self._world.vpn.consumers.reject(self.flow, list(ids))
 
     def left(self) -> None:
-        """It is attached no more: what it had not settled is due again."""
+        """The link is detached: its unsettled messages are ready again."""
         content, self.content = self.content, None
         if content is not None:
             for i in [i for i, holder in content.unsettled.items() if holder is self]:
@@ -159,16 +159,16 @@ class Consumer:
 
 
 def takes(pattern: str, topic: str) -> bool:
-    """Alone, the log's widest pattern takes what is reserved, too."""
+    """As ``matches``; but the pattern `>` of a log reader matches reserved topics, too."""
     return pattern == ">" or matches(pattern, topic)
 
 
 class LogConsumer:
     """
-    A link that the log goes out on, from ``first`` to ``last``.
+    A log reader's link, from id ``first`` to ``last``.
 
     Args:
-        is_live: Its start was resolved when the log had nothing from there on: all that it gets is live.
+        is_live: The log had nothing from its start on when that was resolved: it gets live messages only.
     """
 
     client: Any = SimpleNamespace(user="")
@@ -188,27 +188,27 @@ class LogConsumer:
         self.is_finished = False
         self.refused: Refused | None = None
         self.due: list[int] = []
-        """Everything it must have received by now, or will, in order."""
+        """Everything that it must have received by now, or will receive, in order."""
         self._may_be_left_out: set[int] = set()
-        """What a rule, one that is no more included, was about to take out of the log then: it comes if that fails."""
+        """What a rule was about to take out of the log when it attached: it comes only if that fails."""
         for row in world.store.published.values():
             if row[0] < world.store.first_id or world.store.is_logged(row[0]):
                 self.offer(row)
                 if row[0] in world.left or world.broker.retention.is_gone(row):
                     self._may_be_left_out.add(row[0])
         self._is_past = last is not None and last < world.vpn.broker.log.next_id
-        """It ends before live: which message is the last, can be known in time."""
+        """It ends before live, so the last message is known in time to be marked."""
         self.has_history = (
             not is_live and self.is_due_below(world.vpn.cache.next_id) and not self._may_be_left_out
         )
-        """There was something to read before live when it attached, and the gateway had been told so."""
+        """When it attached, there was something to read before live, and that was durable for the gateway, too."""
 
     def is_due_below(self, message_id: int) -> bool:
         """Whether it must receive a message with a lower id."""
         return bisect_left(self.due, message_id) > 0
 
     def offer(self, row: Row) -> None:
-        """A message became durable."""
+        """A message has become durable."""
         is_between = self._first <= row[0] and (self._last is None or row[0] <= self._last)
         if is_between and row[HELD] is None and any(takes(pattern, row[2]) for pattern in self._patterns):
             self.due.append(row[0])
@@ -236,7 +236,7 @@ class LogConsumer:
             assert len(self.marked) == 1
 
     def _leave_out(self, place: int, message_id: int | None) -> None:
-        """Up to this message, what may be left out is."""
+        """Drop from ``due``, up to this message, what may be left out."""
         due = self.due
         while len(due) > place and due[place] != message_id and due[place] in self._may_be_left_out:
             del due[place]
@@ -263,7 +263,7 @@ class LogConsumer:
             assert refused.code is ErrorCode.INTERNAL
 
     def check_at_rest(self) -> None:
-        """All there was credit for has come, and exactly the last message before live is marked."""
+        """Everything that there was credit for has come, and only the last message before live is marked."""
         if self.is_open and self.credit:
             self._leave_out(len(self.received), None)
             assert self.received == self.due

@@ -1,6 +1,4 @@
-"""
-The store under the model machines, which tells of every message, and the threads that write and read it.
-"""
+"""The store under the model machines, which reports every message, and the threads that write and read it."""
 
 from __future__ import annotations
 
@@ -20,18 +18,18 @@ GENERATION = 7
 
 
 class WatchedStore(NaiveStore):
-    """What is durable, and what ever was."""
+    """What is durable, and everything that ever was."""
 
     def __init__(self) -> None:
         super().__init__()
         self.published: dict[int, Row] = {}
-        """Every message ever committed, by id, rising, as it was published."""
+        """Every message ever committed, by rising id, as it was published."""
         self.contents: dict[bytes, int] = {}
-        """The id of each of them, by content."""
+        """The id of each message, by its content."""
         self.removed: defaultdict[int, set[int]] = defaultdict(set)
-        """What was settled for good, by cursor."""
+        """The ids that were settled durably, by cursor."""
         self.on_row: Callable[[Row], None] = lambda row: None
-        """Told of every message that became durable."""
+        """Called for every message that becomes durable."""
 
     def is_removed(self, cursors: Iterable[int], message_id: int) -> bool:
         """Whether a message was settled by one of these cursors."""
@@ -60,7 +58,7 @@ class WatchedStore(NaiveStore):
         super()._unsubscribe(number, pattern)
 
     def recover(self, generation: int = GENERATION) -> Recovered:
-        """What a gateway that starts finds."""
+        """What a gateway finds at its start."""
         return super().recover(generation)
 
 
@@ -68,7 +66,7 @@ T = TypeVar("T")
 
 
 class NaiveWriter:
-    """Commits when told to, as many batches at once as it is told; small ones at once where ``is_quick``."""
+    """Commits as many batches as the test says; with ``is_quick``, small ones immediately."""
 
     def __init__(
         self,
@@ -99,7 +97,7 @@ class NaiveWriter:
         return True, None
 
     def commit_owed(self) -> None:
-        """As a clean stop does it."""
+        """Write what is owed, as a clean stop does."""
         self._write([])
 
     def commit(self, count: int) -> None:
@@ -109,7 +107,7 @@ class NaiveWriter:
             self._on_commit(batches, None)
 
     def fail(self, count: int) -> None:
-        """A transaction that is rolled back, as when the disk is full: what only says what is so already, is owed."""
+        """Roll back, as when the disk is full; effects that only record what has happened are written later."""
         batches = self._take(count)
         if batches:
             self.owed += [
@@ -130,7 +128,7 @@ class NaiveWriter:
 
 
 class NaiveReader(NaivePages):
-    """Reads when told to; what it reads is what is durable at that moment."""
+    """Reads when the test says so, and finds what is durable at that moment."""
 
     damage: str | None = None
     standby_damage: str | None = None
@@ -160,18 +158,18 @@ class NaiveReader(NaivePages):
             future.set_exception(ReadFailed("disk I/O error"))
 
     def _take(self, count: int) -> list[tuple[Future[Any], Callable[[], Any]]]:
-        """The next ones; without those that nobody waits for any more, which a pool of threads passes over as well."""
+        """The next reads, except cancelled ones, which a thread pool skips, too."""
         taken = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
         return [(future, read) for future, read in taken if future.set_running_or_notify_cancel()]
 
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
-        """As many as a page holds: the rest is asked for."""
+        """No more than fit into a page: the gateway asks for the rest."""
         whole = super().topics_below(before, first, patterns)
         page = whole.found[: self._page_rows]
         return TopicPage(page, page[-1][0]) if len(page) < len(whole.found) else whole
 
     def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
-        """As many as a page holds: the rest is asked for."""
+        """No more than fit into a page: the gateway asks for the rest."""
         whole = super().lengths_page(position, end, patterns)
         page = whole.found[: self._page_rows]
         return LengthPage(page, page[-1][0] + 1) if len(page) < len(whole.found) else whole

@@ -1,8 +1,8 @@
 """
-Transactions of clients, and what must become of them: all of it, or nothing, and what is told is so.
+Transactions of clients, and what must become of them: all of a transaction or nothing, as its client is told.
 
-As on the wire, nothing of one reaches the Message VPN before its commit, and one that acknowledges what is not held any
-more is rolled back before that is asked.
+As on the wire, the Message VPN sees nothing of a transaction before its commit. A transaction that acknowledges a
+delivery that is no longer unsettled is rolled back before the commit is requested.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class NaiveTransaction:
-    """What a client published and acknowledged in one."""
+    """What a client publishes and acknowledges in one transaction."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._held: list[tuple[Content, Consumer, int]] = []
-        """What it is committing."""
+        """The deliveries whose settlement is being committed."""
         self.staged: list[Staged] = []
         self.acknowledged: dict[tuple[Consumer, int], Content | None] = {}
 
@@ -39,14 +39,14 @@ class NaiveTransaction:
 
     @property
     def is_held(self) -> bool:
-        """Whether every delivery acknowledged in it is still its consumer's, which has said nothing else of it."""
+        """Whether every delivery acknowledged in it is still with its consumer, unsettled."""
         return all(
             content is not None and consumer.content is content and i in consumer.unsettled
             for (consumer, i), content in self.acknowledged.items()
         )
 
     def commit(self) -> None:
-        """Ask for all of it. Refused, it was never there: no id, no room and no delivery is lost."""
+        """Request the commit. If it is refused, nothing has changed: no id, no room and no delivery is lost."""
         world, broker = self._world, self._world.broker
         by_flow: dict[Consumer, list[int]] = {}
         for consumer, i in self.acknowledged:
@@ -72,7 +72,7 @@ class NaiveTransaction:
             (e.cursor_number, e.depth, e.size_bytes, [list(flow.unsettled.items()) for flow in e.flows])
             for e in broker.endpoints.values()
         ]
-        # A delivery that was put back comes last.
+        # A delivery that was put back is last.
         found = [
             (number, depth, size, [sorted(u) for u in flows]) for number, depth, size, flows in endpoints
         ]
@@ -92,17 +92,17 @@ class NaiveTransaction:
             consumer.ask()
 
     def what_is_durable(self) -> set[bool]:
-        """True: the store has something of it; False: something is not there. Never both."""
+        """True: a part of it is durable; False: a part of it is not. Never both."""
         store = self._world.store
         there = {message.content in store.contents for message in self.staged}
-        # Endpoints that were emptied or deleted meanwhile say nothing any more.
+        # Endpoints that were emptied or deleted meanwhile say nothing.
         there |= {store.is_removed(c.numbers, i) for c, _, i in self._held if c.number in store.cursors}
         assert len(there) < 2, "a part of a transaction is durable"
         return there
 
 
 class TransactingMachine(VpnMachine):
-    """Two clients with a transaction each."""
+    """Two clients with one transaction each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class TransactingMachine(VpnMachine):
     @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
     @rule(which=picks, pick=picks, chosen=st.integers(1, 255) | st.just(255))
     def acknowledge(self, which: int, pick: int, chosen: int) -> None:
-        """Acknowledge in a transaction; ``chosen``: the unsettled messages whose bits are set in it."""
+        """Acknowledge in a transaction the unsettled messages whose bits are set in ``chosen``."""
         holders = [c for c in self.world.consumers if c.unsettled]
         consumer = holders[pick % len(holders)]
         ids = [i for k, i in enumerate(consumer.unsettled) if chosen >> k & 1]
@@ -131,7 +131,7 @@ class TransactingMachine(VpnMachine):
     @precondition(lambda self: self.open)
     @rule(which=picks, commits=mostly, fails=st.sampled_from([False, False, True]), count=few)
     def discharge(self, which: int, commits: bool, fails: bool, count: int) -> None:
-        """Commit, perhaps onto a disk that is full, or roll back."""
+        """Commit, perhaps on a full disk, or roll back."""
         transaction = self.open.pop(which % 2, None)
         if transaction is None or not commits or not transaction.is_held:
             return

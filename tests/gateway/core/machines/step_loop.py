@@ -1,5 +1,5 @@
 """
-An event loop that moves only when it is told to, with a clock of its own: for tests that decide what happens when.
+An event loop that runs only when the test says so, with a clock of its own: for tests that decide what happens when.
 
 Nothing runs by itself, and nothing runs in parallel. An exception in a callback is raised from ``run``.
 """
@@ -23,11 +23,11 @@ class StepLoop(asyncio.AbstractEventLoop):
         self._problem: dict[str, Any] | None = None
         self._coroutines: list[Coroutine[Any, Any, Any]] = []
 
-    # --- what the test says ---------------------------------------------------------------------------------------
+    # --- what the test calls --------------------------------------------------------------------------------------
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Within it this is the running loop, as code under test expects."""
+        """In this context, this is the running loop, as code under test expects."""
         asyncio._set_running_loop(self)
         try:
             yield
@@ -39,7 +39,7 @@ class StepLoop(asyncio.AbstractEventLoop):
         return bool(self._timers)
 
     def run(self) -> None:
-        """Run callbacks, and those that they schedule, until there is none left that is not waiting for a time."""
+        """Run callbacks, and those that they schedule, until only timers are left."""
         with self.running():
             while self._ready:
                 handle = self._ready.popleft()
@@ -50,20 +50,20 @@ class StepLoop(asyncio.AbstractEventLoop):
                     raise problem.get("exception") or AssertionError(problem["message"])
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and run what was to run meanwhile."""
+        """Let time pass, and run what is due meanwhile."""
         self._now += seconds
         while self._timers and self._timers[0].when() <= self._now:
             self._ready.append(heapq.heappop(self._timers))
         self.run()
 
     def close(self) -> None:
-        """Nothing that was begun goes on, as in a crash."""
+        """Drop everything that was begun, as in a crash."""
         self._ready.clear()
         self._timers.clear()
         for coroutine in self._coroutines:
             coroutine.close()
 
-    # --- what the code under test says ----------------------------------------------------------------------------
+    # --- what the code under test calls ---------------------------------------------------------------------------
 
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -85,7 +85,7 @@ class StepLoop(asyncio.AbstractEventLoop):
         return self._now
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes (``TimerHandle.cancel`` tells its loop)."""
+        """Called by ``TimerHandle.cancel``: the timer is skipped when it is due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

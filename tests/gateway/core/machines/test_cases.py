@@ -1,4 +1,4 @@
-"""What the model machines found, told one by one; first what comes in most of it, called by hand."""
+"""Cases that the model machines found, as single tests; first the steps that most of them share."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.gateway.core.machines.test_endpoints import EndpointMachine
 from tests.gateway.core.machines.test_log import LogMachine
 from tests.gateway.core.machines.world import UNLOGGED, Sizes
 
-# --- What the model machines found, told one by one; first what comes in most of it, called by hand -------------------
+# --- Cases that the model machines found, as single tests; first the steps that most of them share --------------------
 
 BEGINNING = ReplayStart(StartKind.BEGINNING)
 
 
 def sized(history: int = 0, **sizes: Any) -> pytest.MarkDecorator:
-    """The fixture ``machine`` is of these sizes, with so many messages published before."""
+    """Give the fixture ``machine`` these sizes, and publish ``history`` messages before."""
     return pytest.mark.parametrize("machine", [(Sizes(**sizes), history)], indirect=True, ids=[""])
 
 
@@ -43,7 +43,7 @@ def publish(
     is_direct: bool = False,
     rests: bool = False,
 ) -> None:
-    """Messages of a topic are published; ``rests``: and everything that follows is done."""
+    """Publish messages to a topic; with ``rests``, also finish everything that follows from it."""
     machine.publish(topic=topic, count=count, is_direct=is_direct, padding=0, ttl_ms=ttl_ms)
     if rests:
         machine.settle_down()
@@ -55,13 +55,13 @@ def new_queue(machine: EndpointMachine, name: str, *subscriptions: str, **option
 
 
 def replay(machine: EndpointMachine, endpoint: Endpoint) -> None:
-    """From the beginning, as far as it gets."""
+    """Replay from the beginning, as far as the replay gets."""
     machine.spawn(machine.replay_from_the_beginning, endpoint)
     machine.settle_down()
 
 
 def replayed(machine: EndpointMachine) -> None:
-    """q1 holds two messages that a replay put on it."""
+    """Make q1 hold two messages that a replay has put there."""
     publish(machine, 2)
     replay(machine, machine.endpoint(0))
 
@@ -72,14 +72,14 @@ def replay_of(endpoint: Endpoint) -> Replay:
 
 
 def consume(machine: EndpointMachine, endpoint: Endpoint, credit: int) -> Consumer:
-    """A consumer comes, and is given what there is for it."""
+    """Attach a consumer, and deliver what there is for it."""
     machine.attach_plain(endpoint, credit)
     machine.settle_down()
     return machine.world.consumers[-1]
 
 
 def settle(machine: EndpointMachine, consumer: Consumer, *, but: int = 0) -> None:
-    """All that a consumer has is settled, but for one, and it is given what comes next."""
+    """Settle all that a consumer has, except the message ``but``, and deliver what is next."""
 
     def tell() -> None:
         consumer.settle([i for i in consumer.unsettled if i != but])
@@ -90,7 +90,7 @@ def settle(machine: EndpointMachine, consumer: Consumer, *, but: int = 0) -> Non
 
 
 def transact(machine: EndpointMachine, chosen: int, *topics: str) -> None:
-    """Some of what the first consumer has is acknowledged, and messages are published, in one transaction."""
+    """In one transaction, acknowledge some deliveries of the first consumer, and publish messages."""
     machine.acknowledge(which=0, pick=0, chosen=chosen)
     for topic in topics:
         machine.stage(which=0, topic=topic, count=1, padding=0)
@@ -98,13 +98,13 @@ def transact(machine: EndpointMachine, chosen: int, *topics: str) -> None:
 
 
 def with_dead_message_queue(machine: EndpointMachine) -> tuple[Endpoint, Endpoint]:
-    """A queue for everything below `a`, and its dead message queue."""
+    """Create a queue for everything below `a`, and its dead message queue."""
     dead = new_queue(machine, "dead")
     return new_queue(machine, "q2", "a/>", dead_message_queue="dead"), dead
 
 
 def reject_one(machine: EndpointMachine, queue: Endpoint) -> None:
-    """A message comes to the queue, and its consumer rejects it."""
+    """Publish a message to the queue, and have a consumer reject it."""
     publish(machine, 1)
     consume(machine, queue, 5)
     machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
@@ -112,7 +112,7 @@ def reject_one(machine: EndpointMachine, queue: Endpoint) -> None:
 
 @pytest.mark.parametrize("restarts", [True, False])
 def test_order_survives_a_cancel_on_a_full_disk(machine: EndpointMachine, restarts: bool) -> None:
-    """What is published and consumed after a cancel that could not be written comes in order, once."""
+    """If a cancel cannot be written, messages published and consumed afterwards are in order, and come once."""
     replayed(machine)
     machine.cancel(pick=0, force_complete=False)
     machine.disk_fails(count=1, is_write=True)
@@ -125,7 +125,7 @@ def test_order_survives_a_cancel_on_a_full_disk(machine: EndpointMachine, restar
 
 
 def test_quota_holds_again_after_a_drop(machine: EndpointMachine) -> None:
-    """A cancelled replay gives the room back that its messages took."""
+    """A cancelled replay frees the room that its messages took."""
     q2 = new_queue(machine, "q2", "a/>", quota_messages=2)
     publish(machine, 2, rests=True)
     replay(machine, q2)
@@ -136,7 +136,7 @@ def test_quota_holds_again_after_a_drop(machine: EndpointMachine) -> None:
 
 
 def test_a_replay_writes_nothing_of_what_it_puts(machine: EndpointMachine) -> None:
-    """A disk that is full while a replay puts messages on its endpoint does not end the replay."""
+    """A full disk does not end a replay while it puts messages on its endpoint."""
     publish(machine, 2, rests=True)
     machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
     machine.commit(count=1)
@@ -147,7 +147,7 @@ def test_a_replay_writes_nothing_of_what_it_puts(machine: EndpointMachine) -> No
 
 @sized(window=1, page_rows=1, tail_bytes=1)
 def test_what_spills_while_a_page_is_read_is_read_by_the_next(machine: EndpointMachine) -> None:
-    """A page that found nothing says nothing of what was committed since it was asked for."""
+    """An empty page says nothing about messages that were committed after it was requested."""
     world = machine.world
     replayed(machine)
     machine.attach_plain(machine.endpoint(0), credit=10)
@@ -164,7 +164,7 @@ def test_what_spills_while_a_page_is_read_is_read_by_the_next(machine: EndpointM
 
 
 def test_a_queue_that_becomes_a_dead_message_queue_keeps_what_is_dead(machine: EndpointMachine) -> None:
-    """What lies on a dead message queue does not expire, even if the queue had consumers before it was one."""
+    """Messages on a dead message queue do not expire, even if the queue had consumers before it became one."""
     world = machine.world
     machine.attach_plain(new_queue(machine, "dead"), credit=0)
     queue = new_queue(machine, "q2", "b/x", dead_message_queue="dead")
@@ -178,7 +178,7 @@ def test_a_queue_that_becomes_a_dead_message_queue_keeps_what_is_dead(machine: E
 
 
 def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine) -> None:
-    """Once no queue sends its dead messages there, what is published to it expires as everywhere."""
+    """Once no queue names it any more, messages published to it expire."""
     world = machine.world
     dead = new_queue(machine, "dead")
     queue = new_queue(machine, "q2", dead_message_queue="dead")
@@ -193,7 +193,7 @@ def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine
 
 @sized(window=1, page_rows=1, tail_bytes=1)
 def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine: EndpointMachine) -> None:
-    """A rejected message whose content cannot be read for its copy goes to nobody, and is moved when it can."""
+    """A rejected message that cannot be read to be moved is not delivered again, and is moved when it can be read."""
     world = machine.world
     queue, dead = with_dead_message_queue(machine)
     reject_one(machine, queue)
@@ -207,7 +207,7 @@ def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine:
 
 
 def test_a_message_that_could_not_be_moved_outlives_a_crash(machine: EndpointMachine) -> None:
-    """What was rejected and could not be moved before the gateway ended is on its queue when it starts again."""
+    """A rejected message that was not moved before a crash is on its queue after the restart."""
     world = machine.world
     reject_one(machine, with_dead_message_queue(machine)[0])
     machine.disk_fails(count=1, is_write=True)
@@ -218,7 +218,7 @@ def test_a_message_that_could_not_be_moved_outlives_a_crash(machine: EndpointMac
 
 
 def test_a_backlog_of_dead_messages_waits_for_the_disk(machine: EndpointMachine) -> None:
-    """While copies cannot be written only a few messages at a time are taken off, whoever asks for more."""
+    """While the disk is full, only a few dead messages are taken off the queue at a time, whatever the credit."""
     world = machine.world
     queue, dead = with_dead_message_queue(machine)
     for _ in range(6):
@@ -237,7 +237,7 @@ def test_a_backlog_of_dead_messages_waits_for_the_disk(machine: EndpointMachine)
 
 
 def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: EndpointMachine) -> None:
-    """A message that got an id which a crash took back stays live, however often the gateway is started anew."""
+    """A message with an id that was assigned before the crash, and never written, stays live over restarts."""
     world = machine.world
     publish(machine, 1, rests=True)
     machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
@@ -255,7 +255,7 @@ def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: Endpoin
 def test_ids_that_a_crash_took_back_stay_live_behind_a_replay_that_was_complete(
     machine: EndpointMachine,
 ) -> None:
-    """A replay that ended before messages that were never written does not count those that get their ids."""
+    """A replay completed before messages that were never written; later messages with their ids are live."""
     world = machine.world
     publish(machine, 1, rests=True)
     consume(machine, machine.endpoint(0), 10)
@@ -277,7 +277,7 @@ def test_ids_that_a_crash_took_back_stay_live_behind_a_replay_that_was_complete(
 
 
 def test_what_comes_live_behind_the_hand_over_is_not_counted_as_replayed(machine: EndpointMachine) -> None:
-    """A replay is complete when its own messages are acknowledged, however much of what is live it read with them."""
+    """A replay is complete when its own messages are acknowledged, even if it read live messages with them."""
     publish(machine, 1, rests=True)
     machine.replay_meets_live(pick=0, in_flight=1, behind=2, count=4)
     machine.attach_plain(machine.endpoint(0), credit=10)
@@ -292,11 +292,11 @@ def test_what_comes_live_behind_the_hand_over_is_not_counted_as_replayed(machine
 def test_the_last_message_before_live_is_known_though_there_was_no_room_for_it(
     machine: EndpointMachine,
 ) -> None:
-    """It was held back, as it might not be the last; then what the log did not take may not wait behind it any more."""
+    """The pump held the last message back, until later unlogged messages could not wait behind it."""
     new_queue(machine, "q2", "a/>")
     machine.replay_meets_live(pick=0, behind=2, count=1, in_flight=1)
     queue = machine.endpoint(0)
-    # Beside another replay it may have nothing wait.
+    # While another replay runs, this one may let nothing wait.
     machine.spawn(machine.replay_from_the_beginning, queue, is_prompt=True)
     machine.replay_keeps_what_is_on_its_way(1, BEGINNING, count=0, on_way=0, turns=0)
     machine.settle_down()
@@ -309,8 +309,8 @@ def test_the_last_message_before_live_is_known_though_there_was_no_room_for_it(
 @sized(1, window=4, page_rows=4, ahead=2)
 def test_what_the_log_did_not_take_outlives_a_replay_that_is_trimmed_under(machine: EndpointMachine) -> None:
     """
-    After a crash a replay is read again; where the log was trimmed meanwhile, it fails, and a message that lay between
-    its own, and was read and not put again, is delivered before what came later.
+    After a crash a replay is read again. If the log was trimmed meanwhile, the replay fails; an unlogged message
+    between its own, which had been read and not put again, is delivered before later ones.
     """
     machine.attach(
         pick=0, credit=1, epoch=2, start=BEGINNING, is_pre_settled=False, modulus=0, is_prompt=True
@@ -331,7 +331,7 @@ def test_what_the_log_did_not_take_outlives_a_replay_that_is_trimmed_under(machi
         )
     found = replay_of(machine.endpoint(0))
     assert found.state is ReplayState.FAILED
-    # That each message is handed out in its turn is checked when it is.
+    # The model checks the order at each delivery.
     machine.settle_down()
     assert machine.endpoint(0).depth == 5
 
@@ -339,7 +339,7 @@ def test_what_the_log_did_not_take_outlives_a_replay_that_is_trimmed_under(machi
 def test_what_a_replay_has_put_stays_though_the_subscriptions_change_and_the_gateway_starts_anew(
     machine: EndpointMachine,
 ) -> None:
-    """A replay that has read all it had to is read again after a restart: by the subscriptions of then."""
+    """Such a replay puts its messages again after a restart, by the subscriptions as they are then."""
     replayed(machine)
     machine.redefine(pick=0, subscriptions=("c/>", "a/y"))
     assert machine.endpoint(0).depth == 2
@@ -350,7 +350,7 @@ def test_what_a_replay_has_put_stays_though_the_subscriptions_change_and_the_gat
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_a_transaction_that_could_not_be_written_never_was(machine: EndpointMachine, leaves: bool) -> None:
-    """Its messages are nowhere, and its deliveries are with their consumer, or ready where that left meanwhile."""
+    """Its messages are not stored. Its deliveries are with their consumer, or ready if the consumer has left."""
     publish(machine, 2)
     consume(machine, machine.endpoint(0), 2)
     transact(machine, 0b11, "a/x")
@@ -364,7 +364,7 @@ def test_a_transaction_that_could_not_be_written_never_was(machine: EndpointMach
 
 
 def test_a_transaction_that_is_not_taken_leaves_the_counts_as_they_are(machine: EndpointMachine) -> None:
-    """What lay on a queue when a transaction was rolled back is counted by the store, and found by a start."""
+    """The messages of a queue are still counted when a transaction was rolled back, and found at the next start."""
     machine.attach_plain(machine.endpoint(0), credit=1)
     publish(machine, 3)
     machine.commit(count=1)
@@ -383,8 +383,8 @@ def test_what_comes_while_nobody_consumes_is_delivered_behind_what_came_before(
     machine: EndpointMachine, quota_messages: int
 ) -> None:
     """
-    A consumer leaves a queue that is deeper than its window while a transaction is under way: what comes before the
-    next one binds is neither passed over nor counted as settled.
+    A consumer leaves a queue that is deeper than its window during a transaction. Messages that come before the next
+    consumer attaches are neither skipped nor counted as settled.
     """
     queue = new_queue(machine, "q2", "b/>", quota_messages=quota_messages)
     machine.attach_plain(queue, credit=1)
@@ -404,7 +404,7 @@ def test_what_comes_while_nobody_consumes_is_delivered_behind_what_came_before(
 def test_a_cancelled_replay_takes_what_a_transaction_is_about_to_settle_by_priority(
     machine: EndpointMachine,
 ) -> None:
-    """On an endpoint that delivers by priority as on any other, however the transaction ends."""
+    """With priorities as without, whether the transaction commits or fails."""
     for fails in (False, True):
         new_queue(machine, "q2", "b/>", priorities=True)
         queue = machine.world.broker.endpoints["q2"]
@@ -425,7 +425,7 @@ def test_a_cancelled_replay_takes_what_a_transaction_is_about_to_settle_by_prior
 def test_what_the_log_did_not_take_outlives_the_replay_that_put_it_in_its_place(
     machine: EndpointMachine, ending: str
 ) -> None:
-    """A message beside replayed ones, unsettled when the gateway stops, is there, whatever was settled behind it."""
+    """An unsettled message between replayed ones is there after a restart, though later messages were settled."""
     world = machine.world
     queue = new_queue(machine, "q2", "a/>", "c/>")
     publish(machine, 2, rests=True)
@@ -445,7 +445,7 @@ def test_what_the_log_did_not_take_outlives_the_replay_that_put_it_in_its_place(
 
 
 def test_what_came_by_its_route_beside_a_replay_is_there_after_a_restart(machine: EndpointMachine) -> None:
-    """A message that the log did not take, and that is older than what the replay had put and was acknowledged."""
+    """An unlogged message that is older than acknowledged messages of the replay."""
     new_queue(machine, "q2", "b/>", "c/>")
     publish(machine, 6, "b/x", rests=True)
     replay(machine, machine.endpoint(1))
@@ -466,7 +466,7 @@ def test_what_came_by_its_route_beside_a_replay_is_there_after_a_restart(machine
 def test_what_a_replay_puts_once_a_dead_message_is_gone_comes_after_the_living(
     machine: EndpointMachine,
 ) -> None:
-    """The replay waits for room, and goes on at once when one of the messages that are handed out is a dead one."""
+    """The replay waits for room, and goes on when one of the messages to be handed out turns out to be dead."""
     machine.replay_meets_live(pick=0, behind=3, count=1, in_flight=3)
     new_queue(machine, "q2", "a/>", max_redelivery=1)
     machine.replay_meets_live(pick=0, behind=0, count=1, in_flight=1)
@@ -485,7 +485,7 @@ def test_what_a_replay_puts_once_a_dead_message_is_gone_comes_after_the_living(
 def test_what_is_in_the_message_cache_is_consumed_without_a_read(
     machine: EndpointMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a queue that nobody consumed little is in its window; the store is not asked for what memory has."""
+    """The window of a queue without consumers is small; messages that are in the cache are not read from the store."""
     world = machine.world
     publish(machine, 9, rests=True)
     publish(machine, 3, UNLOGGED, rests=True)
@@ -504,8 +504,8 @@ def test_what_a_replay_has_put_is_read_once(
     machine: EndpointMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A sweep for expired messages, while nobody consumes, lets go of nothing that a replay has put: contents that it
-    read are at hand for whoever comes, and it has what it puts later delivered from the same place.
+    A sweep for expired messages, while nobody consumes, drops no content that a replay has read: it is delivered
+    without another read, as are messages that the replay puts later.
     """
     world = machine.world
     publish(machine, 9)
@@ -516,7 +516,7 @@ def test_what_a_replay_has_put_is_read_once(
     def messages(*_: object) -> None:
         raise AssertionError("what was read was read again")
 
-    # By the feed: how far an endpoint is behind is looked at in the store now and then.
+    # Only the feed's reads count: the lag is looked up in the store now and then, too.
     monkeypatch.setattr(EndpointFeed, "_read_rows", messages)
     consumer = consume(machine, machine.endpoint(0), 20)
     for _ in range(9):
@@ -533,13 +533,13 @@ def keeping_replay(
     turns: int = 0,
     trimmed: int = 0,
 ) -> None:
-    """It is asked for, while messages that the log does not take, and some that it does, are on their way."""
+    """Start such a replay while messages, unlogged and logged, are being committed."""
     machine.replay_keeps_what_is_on_its_way(0, start, count, on_way, turns, trimmed)
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_what_was_trimmed_at_the_start_stays(machine: EndpointMachine, is_cancelled: bool) -> None:
-    """Trimmed between when the start was found and when the replay began: in memory it is still as the log had it."""
+    """It is trimmed after the start was resolved, before the replay begins: in memory it is still logged."""
     publish(machine, 1, rests=True)
     machine.trim(before=2)
     keeping_replay(machine, BEGINNING)
@@ -551,7 +551,7 @@ def test_what_was_trimmed_at_the_start_stays(machine: EndpointMachine, is_cancel
 
 
 def test_what_a_replay_had_dropped_on_its_way_is_not_kept_by_the_next(machine: EndpointMachine) -> None:
-    """Dropped is dropped, though it is not committed yet."""
+    """Messages that the first replay drops are not kept, even if that is not committed yet."""
     keeping_replay(machine, BEGINNING, on_way=2, turns=1)
     machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
     keeping_replay(machine, BEGINNING)
@@ -560,7 +560,7 @@ def test_what_a_replay_had_dropped_on_its_way_is_not_kept_by_the_next(machine: E
 
 @sized(2, page_rows=1, tail_bytes=1)
 def test_what_was_trimmed_at_the_second_try_stays(machine: EndpointMachine) -> None:
-    """The first try failed while it was read, so that the log had it; then the log had it no more."""
+    """The first trim failed while the replay was read, so the log still had it; a second one removed it."""
     machine.trim(before=2)
     keeping_replay(machine, BEGINNING)
     machine.disk_fails(count=1, is_write=True)
@@ -572,7 +572,7 @@ def test_what_was_trimmed_at_the_second_try_stays(machine: EndpointMachine) -> N
 
 @sized(tail_bytes=1, ahead=1)
 def test_who_came_before_the_replay_began_is_given_what_was_kept(machine: EndpointMachine) -> None:
-    """What is older than the start is handed out at once, though there is no room for anything replayed."""
+    """A kept message older than the start is handed out immediately, even without room for replayed ones."""
     keeping_replay(machine, BEGINNING, on_way=1, turns=2)
     machine.settle_down()
     keeping_replay(machine, ReplayStart(StartKind.LAST), turns=2)
@@ -582,8 +582,8 @@ def test_who_came_before_the_replay_began_is_given_what_was_kept(machine: Endpoi
 @sized(1, window=1, page_rows=4, tail_bytes=1, ahead=4, quantum=1)
 def test_what_references_lead_to_keeps_its_place_after_a_crash(machine: EndpointMachine) -> None:
     """
-    A replay has put a message between others that the log did not take. Then the log is trimmed under it, and the
-    gateway crashes: the message is not ahead of those.
+    A replay has put a message between two that are unlogged. After a trim below it and a crash, the message, now held
+    by a reference, still comes in its place.
     """
     keeping_replay(machine, BEGINNING, count=2, on_way=2, turns=2)
     machine.transact(0, 255, [], "", True, "stopped", 1)
@@ -598,7 +598,7 @@ def test_what_references_lead_to_keeps_its_place_after_a_crash(machine: Endpoint
 
 
 def test_a_replay_that_keeps_is_refused_when_another_began_first(machine: EndpointMachine) -> None:
-    """The one that began goes on; who asks in vain is told why, and does not read everything again."""
+    """The replay that began first goes on; the other is refused with the reason, without reading everything again."""
     publish(machine, 3)
     machine.restart(is_clean=True)
     world, queue = machine.world, machine.endpoint(0)
@@ -622,8 +622,8 @@ def test_a_replay_that_keeps_is_refused_when_another_began_first(machine: Endpoi
 @sized(6, window=1, page_rows=3, tail_bytes=1, ahead=3, quantum=1)
 def test_a_selector_is_given_what_was_kept_before_what_references_lead_to(machine: EndpointMachine) -> None:
     """
-    A replay was told to end, and references lead to what it had put. After a crash the store alone knows what had
-    stayed, of which all is older.
+    A replay was forced to complete, so references hold what it had put. After a crash only the store knows the kept
+    messages, which are older: a selector gets them first.
     """
     machine.trim(before=2)
     keeping_replay(machine, ReplayStart(StartKind.LAST))
@@ -643,7 +643,7 @@ def test_a_selector_is_given_what_was_kept_before_what_references_lead_to(machin
 def test_what_a_replay_keeps_has_its_failed_deliveries_though_nobody_read_them_since_the_start(
     machine: EndpointMachine,
 ) -> None:
-    """They are in the store alone: an endpoint knows those of its window."""
+    """The counts are in the store only: an endpoint knows those of its window."""
     queue = new_queue(machine, "q2", "c/>")
     publish(machine, 2, UNLOGGED)
     consume(machine, queue, 2)
@@ -661,14 +661,14 @@ def test_what_a_replay_keeps_has_its_failed_deliveries_though_nobody_read_them_s
     assert set(queue.attempts) == {1, 2}
 
 
-# --- What the machine of the log found, told one by one ---------------------------------------------------------------
+# --- Cases that the machine of the log found, as single tests ---------------------------------------------------------
 
 A_AND_B = (RetentionRule(("b/x",), quota_bytes=100), RetentionRule(("a/>",), quota_bytes=100))
 
 
 @pytest.fixture
 def log_machine(request: pytest.FixtureRequest) -> Iterator[LogMachine]:
-    """One without rules whose steps are called by hand; everything it has checks of is checked in the end."""
+    """A machine whose steps the test calls; all of its checks run at the end."""
     machine = LogMachine()
     machine.start(sizes=getattr(request, "param", Sizes()))
     yield machine
@@ -680,7 +680,7 @@ def log(log_machine: LogMachine, topic: str, count: int) -> None:
 
 
 def with_a_piece_on_its_way(log_machine: LogMachine) -> None:
-    """Two rules have topics over their quotas, and what the first one takes out is not committed yet."""
+    """Two rules have topics over their quotas, and what the first rule removes is not committed yet."""
     for topic in ("b/x", "a/x"):
         log(log_machine, topic, 4)
     log_machine.settle_down()
@@ -698,7 +698,7 @@ def logged(log_machine: LogMachine, topic: str) -> int:
 
 
 def test_a_rule_that_is_no_more_takes_nothing_out(log_machine: LogMachine) -> None:
-    """Though it came behind the one that was at work when the rules changed; what is on its way leaves."""
+    """Even if its turn would have come when the rules changed; the piece being committed is removed."""
     with_a_piece_on_its_way(log_machine)
     log_machine.change_rules(rules=A_AND_B[:1])
     log_machine.settle_down()
@@ -706,7 +706,7 @@ def test_a_rule_that_is_no_more_takes_nothing_out(log_machine: LogMachine) -> No
 
 
 def test_what_is_on_its_way_when_rules_change_is_not_taken_off_the_new_count(log_machine: LogMachine) -> None:
-    """Counting begins behind it: what it took out was never counted."""
+    """Counting begins after the piece being committed, so its messages were never counted."""
     with_a_piece_on_its_way(log_machine)
     log_machine.change_rules(rules=(RetentionRule(("b/x",), max_age_hours=9),))
     log_machine.settle_down()
@@ -722,7 +722,7 @@ def test_what_is_on_its_way_when_rules_change_is_not_taken_off_the_new_count(log
 def test_what_a_rule_took_does_not_come_out_of_memory_once_the_log_begins_behind_it(
     log_machine: LogMachine,
 ) -> None:
-    """One publication lies in memory whole, as long as one of its messages is in the log."""
+    """The cache has the messages of a publication together, as long as one of them is in the log."""
     log(log_machine, "a/x", 2)
     log_machine.settle_down()
     log_machine.read_log(patterns=(">",), start=BEGINNING, credit=0, missing=Missing.FAIL, is_prompt=True)
@@ -737,7 +737,7 @@ def test_what_a_rule_took_does_not_come_out_of_memory_once_the_log_begins_behind
 def test_a_reader_is_told_of_what_leaves_between_its_start_and_its_first_message(
     log_machine: LogMachine,
 ) -> None:
-    """Though it wanted what there is: that was more."""
+    """It asked for everything from the beginning, and some of what was there then has left since."""
     log(log_machine, "a/x", 4)
     log_machine.settle_down()
     world = log_machine.world
@@ -775,7 +775,7 @@ def test_a_reader_is_told_of_what_leaves_between_its_start_and_its_first_message
 def test_a_start_where_messages_are_about_to_leave_is_refused(
     log_machine: LogMachine, start: ReplayStart, code: ErrorCode
 ) -> None:
-    """Their commit is on its way: nothing else would tell who starts there. Of other topics it is granted."""
+    """The removal is being committed, and nobody else would tell the reader. A start for other topics is granted."""
     with_a_piece_on_its_way(log_machine)
     told: list[object] = []
 
@@ -795,7 +795,7 @@ def test_a_start_where_messages_are_about_to_leave_is_refused(
 
 
 def test_a_point_made_again_survives_a_full_disk(log_machine: LogMachine) -> None:
-    """Where a point's deletion and another of its name could not be written, the first is there as before."""
+    """If neither a point's deletion nor its new creation could be written, the first point is there as before."""
     log_machine.make_point("one", is_prompt=False)
     log_machine.settle_down()
     before = log_machine.world.broker.points["one"]
@@ -812,7 +812,7 @@ def test_a_point_made_again_survives_a_full_disk(log_machine: LogMachine) -> Non
 def test_what_comes_while_a_start_is_looked_for_is_live_where_there_was_nothing_before(
     log_machine: LogMachine,
 ) -> None:
-    """A log that is empty when a reader's start is resolved has no last message before live for it."""
+    """If the log is empty when a start is resolved, no message is marked as the last before live."""
     log_machine.read_log((">",), ReplayStart(StartKind.BEGINNING), 0, Missing.FAIL, is_prompt=False)
     log(log_machine, "a/x", 1)
     log_machine.settle_down()

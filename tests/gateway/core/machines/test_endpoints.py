@@ -1,7 +1,7 @@
 """
-Queues and topic endpoints against a naive model, through whatever order of events Hypothesis comes up with.
+Queues and topic endpoints against a naive model, with any order of events that Hypothesis generates.
 
-``HYPOTHESIS_PROFILE=nightly`` runs many more examples of it.
+``HYPOTHESIS_PROFILE=nightly`` runs many more examples.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class EndpointMachine(TransactingMachine):
         if name in world.broker.endpoints:
             return
         if options.dead_message_queue == name:
-            # Nobody can make one: its dead messages would come back to it.
+            # Nobody can create such a queue: its dead messages would come back to it.
             options.dead_message_queue = ""
         kind = EndpointKind.TOPIC_ENDPOINT if name == "t1" else EndpointKind.QUEUE
         options.temporary = temporary and name == "t1"
@@ -84,9 +84,9 @@ class EndpointMachine(TransactingMachine):
     @rule(pick=picks, subscriptions=st.sampled_from((*SUBSCRIPTIONS, None)))
     def redefine(self, pick: int, subscriptions: tuple[str, ...] | None) -> None:
         """
-        Give an endpoint other subscriptions, or delete it. Not while a replay reads for it: what it has put by then is
-        not for a model to know, and what it has not goes by the new ones: see
-        tests/gateway/amqp/replay/test_endpoint_replay.py.
+        Give an endpoint other subscriptions, or delete it. Subscriptions do not change while a replay reads: the model
+        does not know which messages the replay has put already, by the old ones, and which will come by the new ones.
+        See tests/gateway/amqp/replay/test_endpoint_replay.py.
         """
         vpn, endpoint = self.world.vpn, self.endpoint(pick)
         if subscriptions is None:
@@ -133,7 +133,7 @@ class EndpointMachine(TransactingMachine):
     async def _attach(
         self, endpoint: Endpoint, consumer: Consumer, start: ReplayStart | None, epoch: int | None
     ) -> None:
-        """As the wire side does it."""
+        """Attach as the wire side does."""
         world, vpn, broker = self.world, self.world.vpn, self.world.broker
         resolved = await vpn.log.resolve_start(start or NOTHING_ASKED, endpoint.topics.patterns)
         if broker.endpoints.get(endpoint.name) is not endpoint:
@@ -177,8 +177,8 @@ class EndpointMachine(TransactingMachine):
         self, pick: int, start: ReplayStart, count: int, on_way: int, turns: int, trimmed: int = 0
     ) -> None:
         """
-        What the log does not take is on its way, beside what it does, while what is there is read; and the log is
-        trimmed meanwhile.
+        A replay keeps unlogged messages while others, unlogged and logged, are being committed, and the log may be
+        trimmed.
         """
         endpoint = self.endpoint(pick)
         if trimmed:
@@ -209,7 +209,7 @@ class EndpointMachine(TransactingMachine):
     @precondition(lambda self: self.world.broker.endpoints)
     @rule(pick=picks, in_flight=st.integers(1, 3), behind=st.integers(0, 3), count=few)
     def replay_meets_live(self, pick: int, in_flight: int, behind: int, count: int) -> None:
-        """The end of the log is reached while messages are on their way into it, and others come behind them."""
+        """A replay reaches the end of the log while messages are being committed, and others come after them."""
         self.spawn(self.replay_from_the_beginning, self.endpoint(pick), is_prompt=True)
         self.commit(len(self.world.writer.waiting))
         self.publish("a/x", in_flight, False, 0, 0)
@@ -231,7 +231,7 @@ class EndpointMachine(TransactingMachine):
     @precondition(lambda self: self.world.broker.endpoints)
     @rule(pick=picks, turns=st.integers(0, 2), count=st.integers(0, 3))
     def cancel_meets_a_full_disk(self, pick: int, turns: int, count: int) -> None:
-        """A replay is cancelled, and neither that nor what is published beside it can be written at first."""
+        """A replay is cancelled; neither that nor what is published meanwhile can be written at first."""
         endpoint = self.endpoint(pick)
         self.spawn(self.replay_from_the_beginning, endpoint, is_prompt=True)
         for _ in range(turns):
@@ -251,7 +251,7 @@ class EndpointMachine(TransactingMachine):
     @precondition(lambda self: self.world.consumers)
     @rule(pick=picks, credit=st.integers(1, 12))
     def credit(self, pick: int, credit: int) -> None:
-        """From a consumer that deliveries were taken back from, this says that it knows."""
+        """Credit also confirms that the consumer knows which deliveries were taken back."""
         consumer = self.consumer(pick)
         consumer.credit += credit
         self.world.on_loop(lambda: (consumer.confirm(), consumer.ask()))
@@ -259,7 +259,7 @@ class EndpointMachine(TransactingMachine):
     @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
     @rule(pick=picks, outcome=outcomes, chosen=st.integers(1, 255) | st.just(255))
     def tell_outcome(self, pick: int, outcome: str, chosen: int) -> None:
-        """``chosen``: the unsettled messages whose bits are set in it."""
+        """Settle with an outcome the unsettled messages whose bits are set in ``chosen``."""
         holders = [c for c in self.world.consumers if c.unsettled]
         consumer = holders[pick % len(holders)]
         ids = [i for k, i in enumerate(consumer.unsettled) if chosen >> k & 1]
@@ -299,7 +299,7 @@ class EndpointMachine(TransactingMachine):
         ending: str,
         count: int,
     ) -> None:
-        """Somebody consumes and publishes in a transaction, and something happens before its commit or during it."""
+        """A client consumes and publishes in a transaction; something else happens before its commit or during it."""
         world, endpoint = self.world, self.endpoint(pick)
         if not any(c.unsettled for c in world.consumers):
             if not endpoint.depth:
@@ -336,7 +336,7 @@ class EndpointMachine(TransactingMachine):
     @precondition(lambda self: self.world.departed or self.world.consumers)
     @rule(pick=picks, chosen=st.integers(1, 255))
     def settle_late(self, pick: int, chosen: int) -> None:
-        """What is not unsettled on a link any more can be settled as often as its peer likes."""
+        """A peer may settle deliveries again that are no longer unsettled."""
         world = self.world
         everybody = world.departed + world.consumers
         consumer = everybody[pick % len(everybody)]
@@ -365,12 +365,12 @@ class EndpointMachine(TransactingMachine):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Everything is read and settled: nothing is left, and every replay that did not fail is complete."""
+        """Everything is read and settled: no message is left, and every replay that did not fail is complete."""
         world = self.world
         world.settle_down()
         self.drop(list(world.consumers))
         for _ in range(1_000):
-            # A replay that fails takes its consumer with it.
+            # A replay that fails detaches its consumer.
             for endpoint in [e for e in world.broker.endpoints.values() if not e.flows]:
                 self.attach_plain(endpoint, credit=10_000)
             world.settle_down()

@@ -1,7 +1,7 @@
 """
-The replay log and its readers against a naive model, through whatever order of events Hypothesis comes up with.
+The replay log and its readers against a naive model, with any order of events that Hypothesis generates.
 
-``HYPOTHESIS_PROFILE=nightly`` runs many more examples of it.
+``HYPOTHESIS_PROFILE=nightly`` runs many more examples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATTERNS = ((">",), ("a/>",), ("a/x",), (queue_topic("q1"),), ("b/x", UNLOGGED))
 POINTS = ("one", "two")
 
 OF_WHAT_THERE_IS = (StartKind.BEGINNING, StartKind.LIVE, StartKind.LAST, StartKind.NEWEST)
-"""Starts that name no place and no time."""
+"""Starts that name neither a place nor a time."""
 
 retention_rules = st.lists(
     st.builds(
@@ -56,7 +56,7 @@ class LogMachine(VpnMachine):
     def begin(self) -> None:
         world = self.world
         self.points: dict[str, tuple[Point, int]] = {}
-        """Points that somebody was told of, and how many messages had been published before."""
+        """Points that somebody was told of, each with the number of messages published before."""
         endpoint, effects = world.broker.create(
             "q1", EndpointKind.QUEUE, EndpointSettings(quota_messages=8), ("b/x", UNLOGGED)
         )
@@ -118,10 +118,10 @@ class LogMachine(VpnMachine):
         self, start: ReplayStart, patterns: tuple[str, ...], resolved: Resolved, asked_id: int
     ) -> None:
         """
-        What the log holds that was asked for, is not passed over.
+        A start skips no requested message that the log has.
 
         Args:
-            asked_id: The next id when it was asked for: the last message is that of then.
+            asked_id: The next id when the start was requested: `last` and `last:N` count from there.
         """
         store = self.world.store
         logged = [row for i, row in sorted(store.messages.items()) if store.is_logged(i)]
@@ -137,7 +137,7 @@ class LogMachine(VpnMachine):
             wanted = [row[0] for row in before if any(takes(pattern, row[2]) for pattern in patterns)]
             assert not wanted or first >= wanted[-1]
         elif start.kind is StartKind.NEWEST:
-            # No more than were asked for, of those of then; and no fewer, unless they were trimmed meanwhile.
+            # No more than requested, of the messages of then; and no fewer, unless they were trimmed meanwhile.
             if start.until is not None and resolved.last is not None:
                 told = [row for row in told if row[0] <= resolved.last]
             before = (row for row in told if row[0] < asked_id)
@@ -152,7 +152,7 @@ class LogMachine(VpnMachine):
             assert first == point.position or store.first_id > point.position or first == next_id
 
     def check_is_whole(self, start: ReplayStart, patterns: tuple[str, ...], resolved: Resolved) -> None:
-        """A start that names a place or a time is granted only where nothing behind it has left the log by a rule."""
+        """A start at a place or a time is granted only if no rule has removed a message after it."""
         kind, world = start.kind, self.world
         if start.missing is Missing.CLAMP or kind in OF_WHAT_THERE_IS:
             return
@@ -210,12 +210,12 @@ class LogMachine(VpnMachine):
             if point is not None and name in self.world.broker.points:
                 self.points[name] = point
             raise
-        # Of two that delete it one may fail first, so that it is back; what the other did is done.
+        # Of two deletions one may fail and put the point back; the other has deleted it.
         if name in self.points and self.points[name][0] is deleted:
             del self.points[name]
 
     def check_points(self) -> None:
-        """What was published before a point lies before it, and what came after lies behind, whatever crashed."""
+        """Messages published before a point have lower ids than it; later ones do not, whatever crashed."""
         for name, (point, serial) in self.points.items():
             assert self.world.store.points[name] == point
             for row in self.world.store.published.values():

@@ -1,6 +1,6 @@
 """
-Delayed retry against a naive model: in which order messages are given out, how often each was tried, and what strict
-order has wait, whatever is given back, written, not written, released and stopped in whatever order.
+Delayed retry against a naive model: in which order messages are handed out, how often each was tried, and which
+messages wait because of strict order, whatever is released, written or not, due, and stopped, in any order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _ranked(priority: int) -> bytes:
 
 
 class RetryMachine(RuleBasedStateMachine):
-    """One queue, one consumer; commits that wait, succeed, fail, or are lost in a crash."""
+    """One queue and one consumer; commits wait, succeed, fail, or are lost in a crash."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,15 +43,15 @@ class RetryMachine(RuleBasedStateMachine):
         self.ready: set[int] = set()
         self.unsettled: list[int] = []
         self.coming: dict[int, int] = {}
-        """About to wait: until when."""
+        """Messages that are to wait, not committed yet, with the times when they are due."""
         self.waiting: dict[int, int] = {}
-        """When each is due that waits, durably."""
+        """Messages that wait durably, with the times when they are due."""
         self.in_order: set[int] = set()
-        """Those of both that have others wait."""
+        """Messages of both that make others wait, as order is strict."""
         self.tries: dict[int, int] = {}
         self.ranks: dict[int, int] = {}
         self.orders: list[tuple[Sequence[Effect], Callable[[bool], None], Callable[[], None]]] = []
-        """What is on its way to the store, what is to be done with the news, and what a crash makes of it."""
+        """Commits in progress: the effects, what to do with the result, and what a crash undoes."""
 
     @initialize(is_ranked=st.booleans(), in_order=st.booleans(), retry_type=st.sampled_from(RetryType))
     def start(self, is_ranked: bool, in_order: bool, retry_type: RetryType) -> None:
@@ -99,7 +99,7 @@ class RetryMachine(RuleBasedStateMachine):
             self.ranks[row[ID]] = rank if is_ranked else 0
 
     def expected(self) -> list[int]:
-        """What may be given out, in its order: up to what something waits before."""
+        """The ids that may be handed out, in order: those before the first that makes others wait."""
         found = []
         for i in sorted(self.ready, key=lambda i: (-self.ranks[i], i)):
             if any((-self.ranks[b], b) < (-self.ranks[i], i) for b in self.in_order):
@@ -109,7 +109,7 @@ class RetryMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6))
     def take(self, count: int) -> None:
-        """Each is the next one, and known with its tries; there is none only where none may be given out."""
+        """Each message handed out is the next one, with its count of tries; none comes only if none may."""
         endpoint, pages = self.endpoint, NaivePages(self.store, PAGE_ROWS)
         for _ in range(count):
             while (queue := endpoint.queue_to_read(PAGE_ROWS)) is not None:
@@ -153,7 +153,7 @@ class RetryMachine(RuleBasedStateMachine):
         pick=picks, count=st.integers(1, 3), failed=st.booleans(), asked=st.sampled_from([0, 0, 1, 9, 10**9])
     )
     def give_back(self, pick: int, count: int, failed: bool, asked: int) -> None:
-        """What waits, and until when, is what the settings and the consumer say; the rest is ready at once."""
+        """Whether and until when a message waits is up to the settings and the consumer; else it is ready."""
         ids, said = self.some(pick, count), self.endpoint.settings
         for i in ids if failed else ():
             self.tries[i] = self.tries.get(i, 0) + 1
@@ -192,7 +192,7 @@ class RetryMachine(RuleBasedStateMachine):
 
     @rule(milliseconds=st.integers(1, 40), count=st.integers(1, 5))
     def time_passes(self, milliseconds: int, count: int) -> None:
-        """What is due is released, the first ones first; what was found is read again where it fails."""
+        """Messages that are due are released, the earliest first; if that fails, they are found again."""
         self.now_ms += milliseconds
         cursor = self.store.cursor_of(self.endpoint.number)
         due = sorted(
@@ -238,7 +238,7 @@ class RetryMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 4), fails=st.sampled_from([False, False, True]))
     def commit(self, count: int, fails: bool) -> None:
-        """What comes to nothing when it fails does; all else is written all the same."""
+        """Commits; a failing commit undoes what failure undoes, and writes everything else."""
         for _ in range(min(count, len(self.orders))):
             effects, then, _ = self.orders.pop(0)
             can_fail = fails and any(isinstance(effect, UNDONE_BY_FAILURE) for effect in effects)
@@ -247,7 +247,7 @@ class RetryMachine(RuleBasedStateMachine):
 
     @rule(in_order=st.booleans())
     def redefine(self, in_order: bool) -> None:
-        """It holds for what is given back from then on."""
+        """The setting applies to messages released from then on."""
         self.order([self.endpoint.change_settings(replace(self.endpoint.settings, strict_order=in_order))])
 
     @rule()
@@ -260,7 +260,7 @@ class RetryMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What was not durable is as it was: with its consumer gone, ready; what waits durably waits on."""
+        """Settlements that were not durable are undone; messages that wait durably go on waiting."""
         for _, _, lost in self.orders:
             lost()
         self.orders.clear()
@@ -291,7 +291,7 @@ class RetryMachine(RuleBasedStateMachine):
             self.store.check()
 
     def teardown(self) -> None:
-        """All that waits comes in the end, and nothing is left."""
+        """In the end every waiting message comes, and nothing is left."""
         if not hasattr(self, "endpoint"):
             return
         for _ in range(100):

@@ -1,6 +1,4 @@
-"""
-What both machines have in common: messages come in, threads and disks get on or fail, time passes, everything stops.
-"""
+"""What both machines share: publishing, threads and disks that succeed or fail, time, and stops."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ sizes = st.builds(
 
 
 def _start(kind: StartKind, number: int, until: int) -> ReplayStart:
-    """Numbers are near the beginning, and clamped where they are not there."""
+    """Numbers are near the beginning; a place that does not exist is clamped."""
     value: Any = None
     if kind in (StartKind.AFTER, StartKind.AT):
         value = ReplayId(GENERATION, number)
@@ -72,7 +70,7 @@ bounded_starts = st.builds(
 
 
 class VpnMachine(RuleBasedStateMachine):
-    """Rules are what clients, administrators, threads and disks do; the checks are the world's."""
+    """Rules are what clients, administrators, threads and disks do; the world makes the checks."""
 
     world: World
 
@@ -89,7 +87,7 @@ class VpnMachine(RuleBasedStateMachine):
         self.world.settle_down()
 
     def begin(self) -> None:
-        """Whatever a machine has from the beginning."""
+        """Create what a machine has from the beginning."""
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -99,7 +97,7 @@ class VpnMachine(RuleBasedStateMachine):
                 self.world.loop.close()
 
     def finish(self) -> None:
-        """What everything comes to in the end."""
+        """Check what must be true in the end."""
         raise NotImplementedError
 
     # --- publishing -------------------------------------------------------------------------------------------------
@@ -147,19 +145,19 @@ class VpnMachine(RuleBasedStateMachine):
 
     @rule(milliseconds=st.integers(-3, 6))
     def time_passes(self, milliseconds: int) -> None:
-        """Clocks are set back, too."""
+        """Clocks may be set back, too."""
         self.world.clock.now += milliseconds
         self.world.loop.advance(max(milliseconds, 0) / 5)
 
     @rule()
     def settle_down(self) -> None:
-        """Every thread does what it has to do."""
+        """Every thread does all of its work."""
         self.world.settle_down()
         self.world.check_at_rest()
 
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
-        """A stop that commits what is under way, or a crash that does not."""
+        """A stop that commits what is pending, or a crash that does not."""
         if is_clean:
             self.settle_down()
         self.world.crash()
@@ -177,7 +175,7 @@ class VpnMachine(RuleBasedStateMachine):
     def spawn(
         self, order: Callable[..., Coroutine[Any, Any, None]], *args: Any, is_prompt: bool = False
     ) -> None:
-        """Have something done; promptly means that it need not wait until the store is read."""
+        """Start a task; with ``is_prompt``, what it reads from the store is read immediately."""
 
         async def guarded() -> None:
             with contextlib.suppress(Refused, ReadFailed):

@@ -1,8 +1,8 @@
 """
-A Message VPN in a world that moves only when a test says so, and the checks of what it does there.
+A Message VPN in a world that moves only when a test says so, with checks of what it does.
 
-What is real: ``MessageVpn`` with its broker, feeds, replay pumps, trimmer and log sources. What is not: the loop, the
-clock, the store's threads and the links.
+Real are ``MessageVpn`` with its broker, feeds, replay pumps, trimmer and log sources; replaced are the loop, the clock,
+the store's threads and the links.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ UNLOGGED = "c/x"
 """The one topic that the log does not take."""
 
 VPN = Vpn(replay_log=ReplayLog(topics=(f"!{UNLOGGED}",), wait_for_room_seconds=0))
-"""Publishers are refused at the log's quota and do not wait: this world's loop has no timers."""
+"""Publishers are refused at the log's quota and do not wait: the model has no publishers that wait for room."""
 
 
 def is_clearing(endpoint: Endpoint) -> bool:
-    """What lay there is about to be gone, durably: nothing is read or handed out before."""
+    """Whether all messages are about to be removed: until that is durable, nothing is read or handed out."""
     return endpoint.replay is not None and endpoint.replay.state is ReplayState.INITIALIZING
 
 
 def reserved_on(endpoint: Endpoint) -> tuple[int, int]:
-    """Messages and bytes that are about to come to an endpoint, or, negative, to go."""
+    """Messages and bytes that are about to come to an endpoint; negative if they are about to go."""
     backlog = endpoint.backlog
     return backlog._reserved_messages, backlog._reserved_bytes
 
 
 class Clock:
-    """Milliseconds since the epoch; may be set back."""
+    """Milliseconds since the epoch; the clock may be set back."""
 
     now = 1_000
 
 
 class _Silent:
-    """A logger that nobody listens to."""
+    """A logger whose lines are dropped."""
 
     def bind(self, **more: object) -> _Silent:
         return self
@@ -83,12 +83,12 @@ class _Silent:
     warning = info
 
     def error(self, event: str, **more: object) -> None:
-        # What the model finds wrong where it is told of a commit must not pass for a client's mistake.
+        # An assertion of the model, raised when it is told of a commit, must not pass for a client's error.
         assert event != "commit_not_told"
 
 
 class _Clock:
-    """The world's clocks. Who looks at the loop's takes a millisecond, so that turns take time."""
+    """The world's clocks. Each look at the loop's clock takes a millisecond, so that turns take time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -99,7 +99,7 @@ class _Clock:
 
     @staticmethod
     def problem() -> None:
-        """They are right by definition."""
+        """These clocks are never wrong."""
 
     def seconds(self) -> float:
         self._looks += 1
@@ -109,7 +109,7 @@ class _Clock:
 
 
 class _Store:
-    """What a Message VPN is given for its store."""
+    """The store as a Message VPN gets it."""
 
     place = "here"
     engine = "dictionaries"
@@ -128,12 +128,12 @@ class _Store:
         return Durability.DISK
 
     def close(self) -> None:
-        """Nothing goes on by itself."""
+        """Nothing runs by itself, so nothing has to be ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Small numbers, so that few messages are many. ``log_quota`` in bytes, 0 for none; ``rules`` of retention."""
+    """Small sizes, so that few messages are many. ``log_quota`` is in bytes; ``rules`` are for retention."""
 
     window: int = 4
     page_rows: int = 2
@@ -174,20 +174,20 @@ class World:
             ageing_seconds=0.9,
         )
         self.contents: dict[int, Content] = {}
-        """By the number of the endpoint's cursor; those that are durable, or about to be."""
+        """By cursor number of the endpoint; durable, or about to be."""
         self.consumers: list[Consumer] = []
         self.departed: list[Consumer] = []
         self.committing: list[NaiveTransaction] = []
         self.log_consumers: list[LogConsumer] = []
         self.dead_letters: dict[object, tuple[list[int], list[int], list[bytes]]] = {}
-        """Messages on their way from an endpoint (by number), and what is to be put on its dead message queue."""
+        """Being moved: the endpoint's cursors, the ids there, and the contents for the dead message queue."""
         self.unlogged: set[bytes] = set()
         """Contents that the log did not take."""
         self.published_last: list[bytes] = []
         self.has_failed_to_write = False
         self.rules = sizes.rules
         self.left: set[int] = set()
-        """Messages that rules were about to take out of the log, or took."""
+        """Messages that rules were about to remove from the log, or have removed."""
         self.open()
 
     # --- begun and ended --------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class World:
             self.vpn.start()
 
     def crash(self) -> None:
-        """Nothing goes on; what was durable is found again."""
+        """Everything in progress ends; what was durable is recovered."""
         for consumer in self.consumers:
             consumer.content = None
         self.consumers.clear()
@@ -227,7 +227,7 @@ class World:
         self.open()
 
     def set_rules(self, rules: tuple[RetentionRule, ...]) -> None:
-        """Other rules of retention, as they are read anew with the configuration."""
+        """Change the rules of retention, as a reload does."""
         self.rules = rules
         if self._configure():
             self.vpn.cache.skip(self.vpn.cache.next_id)
@@ -242,7 +242,7 @@ class World:
         self.left.update(i for i, _ in found)
 
     def _listen(self) -> None:
-        """Tell the model what the gateway does by itself."""
+        """Report to the model what the gateway does by itself."""
         broker, vpn = self.broker, self.vpn
         dead_letters = vpn.dead_letters
         publish, remove = broker.publications.publish, dead_letters.remove
@@ -358,7 +358,7 @@ class World:
 
     @staticmethod
     def takes(endpoint: Endpoint) -> Callable[[str], bool]:
-        """Whether a topic goes to the endpoint, by its name or by what it subscribes to now."""
+        """Whether the endpoint takes a topic, by its name or by its present subscriptions."""
         patterns = [*endpoint.subscriptions]
         if endpoint.kind is EndpointKind.QUEUE:
             patterns.append(queue_topic(endpoint.name))
@@ -370,7 +370,7 @@ class World:
     def _room_for(
         self, topic: str, contents: list[bytes], endpoints: list[Endpoint], *, is_logged: bool
     ) -> int:
-        """How many of these messages, from the first on, there is room for everywhere."""
+        """How many of these messages, counted from the first, have room everywhere."""
         if not endpoints and not is_logged:
             return 0
         room = 0
@@ -406,7 +406,7 @@ class World:
     # --- what the world does ----------------------------------------------------------------------------------------
 
     def settle_down(self) -> None:
-        """Every thread does what it has to do."""
+        """Every thread does all of its work."""
         timers = 3
         while True:
             self.loop.run()
@@ -417,10 +417,10 @@ class World:
             elif self.vpn.committer._lingering is not None:
                 self.loop.advance(LINGER_SECONDS)
             elif self.vpn.topic_retention._task is not None:
-                # It rests between two pages of what it counts.
+                # Counting rests between two pages.
                 self.loop.advance(1.0)
             elif timers > 0 or any(feed._turn is not None for feed in self.vpn.readers.log_feeds):
-                # What failed is tried again after a second; the sweep for expired messages goes on for ever.
+                # What failed is tried again after a second; the sweep for expired messages never ends.
                 timers -= 1
                 self.loop.advance(1.0)
             elif self.writer.owed:
@@ -435,7 +435,7 @@ class World:
         self.look_after_links()
 
     def look_after_links(self) -> None:
-        """Links that were detached by the gateway are links no more."""
+        """Forget links that the gateway has detached."""
         if any(consumer.content is None for consumer in self.consumers):
             self.departed += [c for c in self.consumers if c.content is None]
             self.consumers = [c for c in self.consumers if c.content is not None]
@@ -445,7 +445,7 @@ class World:
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def check_places(self) -> None:
-        """Each message is in one place, and where it belongs."""
+        """Each message of an endpoint is in one place, and in the right one."""
         for endpoint in self.broker.endpoints.values():
             unsettled = [i for flow in endpoint.flows for i in flow.unsettled]
             ready: list[int] = []
@@ -460,11 +460,11 @@ class World:
             assert endpoint.depth >= len(here) or is_clearing(endpoint)
             settings = endpoint.settings
             if endpoint.replay is None and settings.quota_messages and not self.has_failed_to_write:
-                # What a transaction acknowledged comes back when its write fails, and others may have its room by then.
+                # A failed write gives a transaction's messages back, after others may have taken their room.
                 assert endpoint.depth <= settings.quota_messages
 
     def check_at_rest(self) -> None:
-        """Everything was committed, read and told."""
+        """Everything is committed, read and reported."""
         store, broker = self.store, self.broker
         assert not self.publisher.waiting and not self.committing, "publishers were told"
         self.publisher.check()
@@ -480,7 +480,7 @@ class World:
             consumer.check_at_rest()
 
     def _check_retention(self) -> None:
-        """Of each rule's topics the log has what it may have; what is counted is there; what is missing is known."""
+        """Each rule keeps its bounds; the counts are exact; the marks are those of the store."""
         store, retention = self.store, self.broker.retention
         assert {
             mark.rule: (mark.below, mark.whole_ms) for mark in retention.marks.values()
@@ -499,7 +499,7 @@ class World:
             assert not rule.max_age_hours or all(row[TIME_MS] >= oldest_ms for row in rows)
 
     def _rule_for(self, topic: str) -> int | None:
-        """The place of the rule that holds for a topic."""
+        """The place of the rule that applies to a topic."""
         for place, rule in enumerate(self.rules):
             if any(takes(pattern, topic) for pattern in rule.topics):
                 return place
@@ -533,11 +533,11 @@ class World:
             if is_exclusive and flow is not next(iter(endpoint.flows)):
                 continue
             due = content.next_for(consumer)
-            # What came by its route beside a replay waits for that to pass it.
+            # A message by its route waits until a replay that is reading has passed it.
             assert due is None or (is_reading and due >= position), f"{due} is due, and a consumer waits"
 
     def _durable(self, endpoint: Endpoint) -> set[int]:
-        """What lies on an endpoint by the store's word, or would be put there again by its replay after a stop."""
+        """The ids that are on an endpoint in the store, or that its replay would put there again after a restart."""
         store, content, replay = self.store, self.contents[endpoint.cursor_number], endpoint.replay
         found = set(store.on(endpoint.number))
         cursor = store.cursors.get(replay.cursor) if replay is not None else None
@@ -568,7 +568,7 @@ class World:
                 assert replay.put == len(before_live)
 
     def check_dead_letters(self) -> None:
-        """What left an endpoint lies on the dead message queue, and the other way round."""
+        """Messages that have left an endpoint are on the dead message queue, and those that have not are not there."""
         for cursors, ids, contents in self.dead_letters.values():
             if cursors[0] not in self.store.cursors:
                 continue

@@ -1,4 +1,4 @@
-"""Routes: interned, restored, merged, forgotten; and what a publication costs the endpoints it is put on."""
+"""Routes: interned, restored, merged and forgotten; and what a publication costs the endpoints that it is put on."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_routes_that_differ_by_endpoints_that_are_gone_are_one_after_a_start(
 
 
 def test_new_messages_name_a_number_that_says_who_has_them(endpoints: dict[int, Endpoint]) -> None:
-    """A route with an endpoint that is gone is known by its number, and new messages name another."""
+    """A stored route with a deleted endpoint keeps its number; new messages name a new number."""
     table = RouteTable()
     table.restore([stored(1, [1, 9], 30)], endpoints)
     (route,) = table
@@ -204,7 +204,7 @@ def test_messages_of_each_priority_have_a_route_where_an_endpoint_looks_at_it() 
 
 
 def test_publishing_tells_those_alone_that_somebody_consumes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many endpoints a message is put on, one that is asleep is not called, and knows its depth when asked."""
+    """Only endpoints with consumers are called. Others compute their depth from their routes when they are asked."""
     broker = new_broker()
     made = [broker.create(f"q{k}", EndpointKind.QUEUE, EndpointSettings(), ("a/>",))[0] for k in range(50)]
     made[7].bind(Flow(made[7], None))
@@ -226,17 +226,17 @@ def test_publishing_tells_those_alone_that_somebody_consumes_from(monkeypatch: p
     assert [endpoint.depth for endpoint in made if endpoint is not made[7]] == [12] * 49
 
 
-# --- Who published what, remembered in ranges, for as long as somebody asks -----------------------------------------
+# --- The origins of publications, remembered in ranges as long as somebody watches ----------------------------------
 
 PUBLICATIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.sampled_from(["a", "b", ""])))
-"""Ids left out before each, how many it has, and where it came from."""
+"""For each publication, the ids skipped before it, its number of messages, and its origin."""
 
 
 @given(publications=PUBLICATIONS, first=st.integers(1, 100))
 def test_each_message_has_the_origin_it_came_from(
     publications: list[tuple[int, int, str]], first: int
 ) -> None:
-    """Whatever ids came to nothing between publications, an id's origin is its publication's, and no other has one."""
+    """An id has the origin of its publication, whatever ids were skipped; other ids have none."""
     origins = Origins()
     expected: dict[int, str] = {}
     position = first
@@ -250,7 +250,7 @@ def test_each_message_has_the_origin_it_came_from(
 
 
 def test_one_publisher_costs_one_range() -> None:
-    """However much one origin publishes alone, it is one entry; two in turns are forgotten from the oldest on."""
+    """Consecutive publications of one origin are one range; of alternating origins, the oldest ranges are forgotten."""
     origins = Origins()
     for i in range(1_000):
         origins.add(i * 10, i * 10 + 10, "a")
@@ -263,7 +263,7 @@ def test_one_publisher_costs_one_range() -> None:
 
 
 def test_nothing_is_kept_when_nobody_asks() -> None:
-    """With the last watcher what is known is forgotten; others may leave before."""
+    """When the last watcher has gone, all origins are forgotten."""
     origins = Origins()
     origins.watch("one")
     origins.watch("two")

@@ -47,7 +47,7 @@ from tests.support.core import new_broker
 from tests.support.messages import annotated, data, row, trade
 from tests.support.refusals import refused
 
-# --- Starts at points and at messages that were searched for --------------------------------------------------------
+# --- Starts at points and at messages that are searched for ---------------------------------------------------------
 
 NOW_MS = 1_800_000_000_000
 POINT = Point("eod", 15, NOW_MS - 5_000, NOW_MS - 4_000)
@@ -55,7 +55,7 @@ FACTS = LogFacts(True, 7, first_id=10, next_id=20, floor_ms=0, points={"eod": PO
 
 
 class FakeProbe:
-    """A log that holds ids 10 to 19, one a second."""
+    """A log with the ids 10 to 19, one message a second."""
 
     def first_since(self, time_ms: int) -> int | None:
         raise AssertionError("nobody asked for a date")
@@ -75,16 +75,16 @@ BOTH = ("message-id:m-1", "match:tradeId = 'T-1'")
 @pytest.mark.parametrize(
     ("text", "facts", "found", "modifiers", "expected"),
     [
-        # A replay ends with the message whose id was named.
+        # A replay may end with the message of an id.
         ("#12", FACTS, None, {"until": END_OF_7}, Resolved(12, 15, NOW_MS - 8_000)),
-        # A point is the first id behind it; where nothing came, that is live, and it is good while that is there.
+        # A point is the first id after it; with nothing after it, that is live.
         ("point:eod", FACTS, None, {}, Resolved(15, None, NOW_MS - 5_000)),
         ("point:eod", replace(FACTS, next_id=15), None, {}, Resolved(15, None, None, is_live=True)),
         ("point:eod", replace(FACTS, first_id=15), None, {}, Resolved(15, None, NOW_MS - 5_000)),
-        # With missing=clamp what is not there is the beginning: nothing that came after it is missed.
+        # With missing=clamp, a place that is gone becomes the beginning: nothing after it is missed.
         ("point:eod", TRIMMED, None, {"missing": Missing.CLAMP}, Resolved(16, None, NOW_MS - 4_000)),
         *((text, FACTS, None, {"missing": Missing.CLAMP}, Resolved(10, None, NOW_MS - 10_000)) for text in BOTH),
-        # A message that was found is the first one.
+        # A message that a search found is the first one.
         *((text, FACTS, 12, {}, Resolved(12, None, NOW_MS - 8_000)) for text in BOTH),
     ],
 )  # fmt: skip
@@ -104,25 +104,25 @@ OFF = replace(FACTS, enabled=False)
 @pytest.mark.parametrize(
     ("text", "facts", "found", "modifiers", "code", "said"),
     [
-        # The id of another generation's message is no end, clamped or not: here it is some other message's.
+        # An id of another generation is no end, clamped or not: in this log it is another message's.
         *(("#12", FACTS, None, {"until": END_OF_8, "missing": how}, ErrorCode.LOG_MODIFIED, "") for how in Missing),
-        # A point that the log no longer reaches back to: its id, its time, and where the log begins.
+        # The log begins after the point: the refusal names its id, its time, and the log's beginning.
         (
             "point:eod", TRIMMED, None, {}, UNAVAILABLE,
             "point 'eod' was trimmed: it stands at id 15 (2027-01-15T07:59:55.000Z), and the log begins at id 16",
         ),
-        # A name that no point has is no place at all, even with missing=clamp.
+        # An unknown name is no place, even with missing=clamp.
         *(("point:oed", FACTS, None, {"missing": how}, UNAVAILABLE, "no point named 'oed'") for how in Missing),
-        # What was not found, or was trimmed while the search went on, is named, with what there is.
+        # A message that was not found, or was trimmed during the search, is named, with what the log has.
         *((text, FACTS, found, {}, UNAVAILABLE, text) for text in BOTH for found in (None, 9)),
         *((text, FACTS, found, {}, UNAVAILABLE, "ids 10 to 19") for text in BOTH for found in (None, 9)),
         *((text, EMPTY, None, {}, UNAVAILABLE, "is empty; the next message is 20") for text in ("#5", BOTH[1])),
-        # Who asks for a time before the log learns, as a date that is a start, from when on the log is whole.
+        # A time before the log is refused with the time from which the log is complete, in the form of a start.
         (
             "2026-01-02T03:04:05Z", replace(FACTS, floor_ms=NOW_MS), None, {}, ErrorCode.START_TIME_NOT_AVAILABLE,
             "which is whole from 2027-01-15T08:00:00.000Z on",
         ),
-        # With the replay log off, and meant for another making of the log, each start is refused before anything else.
+        # With the log disabled, or an id of another generation, every start is refused first of all.
         *((text, OFF, None, {}, ErrorCode.REPLAY_DISABLED, "") for text in ("point:eod", *BOTH)),
         *((text, FACTS, None, {"generation": 8}, ErrorCode.LOG_MODIFIED, "") for text in ("point:eod", *BOTH)),
     ],
@@ -141,7 +141,7 @@ def test_where_none_can_start_or_end(
     [("tradeId =", 10), ("tradeId = 'T' AND", 18), ("5 > 'x'", 5), ("properties.foo = 1", 1)],
 )
 def test_a_bad_selector_is_refused_with_its_position(selector: str, position: int) -> None:
-    """A selector that is none is an unknown start, and the text says at which character."""
+    """A selector that cannot be parsed is an unknown start; the text names the position of the error."""
     with refused(ErrorCode.UNKNOWN_START) as caught:
         search_for(ReplayStart(StartKind.MATCH, selector), None)
     assert caught.value.text.endswith(f"at character {position} of the selector")
@@ -149,7 +149,7 @@ def test_a_bad_selector_is_refused_with_its_position(selector: str, position: in
 
 @pytest.mark.parametrize("text", ["beginning", "live", "last", "10m", "#12", "point:eod"])
 def test_other_starts_need_no_search(text: str) -> None:
-    """Only a message-id and a selector are searched for."""
+    """Only starts at a message-id or a selector are searched for."""
     assert search_for(parse_text(text), None) is None
 
 
@@ -159,7 +159,7 @@ def a_broker(**policy: Any) -> Broker:
 
 
 def test_a_point_made_now_is_behind_everything_published() -> None:
-    """A point made now stands behind messages that are on their way into the store, too."""
+    """Its position is after messages that are not committed yet, too."""
     broker = a_broker()
     broker.publications.publish(NOW_MS, "t", [b"\x00\x53\x75\xa0\x00"] * 3, [0] * 3, None)
     point, effects = broker.points.create("now", None, None, NOW_MS)
@@ -168,7 +168,7 @@ def test_a_point_made_now_is_behind_everything_published() -> None:
 
 
 def test_a_points_name_is_taken_once() -> None:
-    """A second point of the same name is refused, until the first one's deletion is committed."""
+    """A second point of that name is refused until the deletion of the first is committed."""
     broker = a_broker()
     first, _ = broker.points.create("eod", 2, 1, NOW_MS)
     with refused(ErrorCode.ALREADY_EXISTS):
@@ -193,13 +193,13 @@ def test_a_points_name_is_taken_once() -> None:
     ],
 )
 def test_a_points_name_can_be_read_and_its_log_too(name: str, code: ErrorCode) -> None:
-    """A name that is blank, too long, or has characters that cannot be seen is refused; so is any with the log off."""
+    """A name that is blank, too long, or has invisible characters is refused; so is any name if the log is disabled."""
     with refused(code):
         a_broker(reads=code is ErrorCode.INVALID_FIELD).points.create(name, None, None, NOW_MS)
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# A search knows a message when it sees it, and what it says of such messages beforehand is true of every one.
+# A search recognizes its message, and what it says of such messages beforehand is true of every one.
 
 A_UUID = UUID("01234567-89ab-cdef-0123-456789abcdef")
 
@@ -235,11 +235,11 @@ def view(content: bytes) -> MessageView:
         ("ID:AMQP_UUID:01234567-89ab-cdef-0123-456789abcdef", {f"ID:AMQP_UUID:{A_UUID}", A_UUID}),
         ("ID:AMQP_BINARY:00FF", {"ID:AMQP_BINARY:00FF", b"\x00\xff"}),
         ("ID:AMQP_ULONG:no", {"ID:AMQP_ULONG:no"}),
-        ("\u0664\u0662", {"\u0664\u0662"}),  # digits to Python, and to nobody else here
+        ("\u0664\u0662", {"\u0664\u0662"}),  # digits for Python, but not in a message-id
     ],
 )
 def test_a_text_stands_for_ids_of_every_type_that_has_its_form(text: str, ids: set[Any]) -> None:
-    """A text is the string itself, and a ulong, uuid or binary where it is written as one."""
+    """A text stands for the string itself, and for a ulong, uuid or binary if it has the form of one."""
     assert readings(text) == ids
 
 
@@ -247,7 +247,7 @@ def test_a_text_stands_for_ids_of_every_type_that_has_its_form(text: str, ids: s
     "one", ["m-1", ULong(0), ULong(7), ULong(300), ULong(2**64 - 1), A_UUID, b"\x00\x01"]
 )
 def test_an_id_is_found_by_its_text(one: Any) -> None:
-    """Each AMQP type of message-id is found by its text form, and by no other text."""
+    """A message-id of each AMQP type is found by its text form, and by no other text."""
     text = one.hex() if isinstance(one, bytes) else str(one)
     message = row(1, trade(message_id=one))
     assert by_id(text).takes(message)
@@ -256,7 +256,7 @@ def test_an_id_is_found_by_its_text(one: Any) -> None:
 
 @given(st.text(min_size=1) | st.integers(0, 2**64 - 1).map(str) | st.uuids().map(str), st.data())
 def test_an_ids_bytes_stand_in_its_message(text: str, draw: st.DataObject) -> None:
-    """Whatever a text stands for, every message with such an id holds one of the traces, or there are none."""
+    """Every message with an id that a text stands for contains one of the search's needles, if there are any."""
     ids = readings(text)
     one = draw.draw(st.sampled_from(sorted(ids, key=repr)))
     content = trade(message_id=ULong(one) if isinstance(one, int) else one)
@@ -265,7 +265,7 @@ def test_an_ids_bytes_stand_in_its_message(text: str, draw: st.DataObject) -> No
     assert not needles or any(needle in content for needle in needles)
 
 
-# --- what is said beforehand --------------------------------------------------------------------------------------
+# --- what a search knows beforehand -------------------------------------------------------------------------------
 texts = st.sampled_from(
     ["5", "5.0", "true", "a", "é", "T-1", "T-1" * 60, "x" * TEXT_CHARACTERS, "ID:AMQP_ULONG:5"]
 )
@@ -319,7 +319,7 @@ def messages(draw: st.DrawFn) -> bytes:
     st.sampled_from(["{} = {}", "{1} = {0}", "({} = {}) AND tradeId IS NOT NULL"]),
 )
 def test_what_a_search_says_beforehand_is_true(content: bytes, name: str, literal: str, form: str) -> None:
-    """Every message that a selector matches is indexed under the search's texts, and holds one of its needles."""
+    """Every message that a selector matches is indexed under the search's texts, and contains one of its needles."""
     search = by_selector(form.format(name, literal))
     message = view(content)
     if search.accepts(message):
@@ -339,7 +339,7 @@ def test_what_a_search_says_beforehand_is_true(content: bytes, name: str, litera
         ("JMSMessageID = 'ID:AMQP_ULONG:1'", []),
         ("JMSXGroupID = 'g'", ["group-id"]),
         ("JMSCorrelationID = 'c'", ["correlation-id"]),
-        ("subject = 's'", []),  # an application property of that name, which no index can be of
+        ("subject = 's'", []),  # an application property of that name, which cannot be indexed
         ("size = 5", ["size"]),
         ("size = 5.0", []),
         ("size = 9007199254740993", []),
@@ -351,23 +351,23 @@ def test_what_a_search_says_beforehand_is_true(content: bytes, name: str, litera
     ],
 )
 def test_which_selectors_an_index_can_serve(selector: str, keys: list[str]) -> None:
-    """An equality with a text or a whole number, alone or joined with AND, can be looked up; nothing else can."""
+    """Only an equality with a text or an integer, alone or joined with AND, can be looked up in an index."""
     assert [key.name for key in by_selector(selector).keys] == keys
 
 
 def test_the_longest_text_is_looked_for() -> None:
-    """Of several texts that must stand in a message the longest is its needle: it is the rarest."""
+    """Of several texts that a message must contain, the longest is the needle, as it is the rarest."""
     assert by_selector("side = 'buy' AND tradeId = 'T-1000'").needles == (b"T-1000",)
     assert by_selector("size = 5").needles == ()
     assert by_selector("JMSMessageID = 'ID:1'").needles == ()
     assert by_selector("flag = 'é'").needles == ()
 
 
-# --- what a search does not take ----------------------------------------------------------------------------------
+# --- what a search skips ------------------------------------------------------------------------------------------
 def test_what_a_search_does_not_take() -> None:
     """
-    What is not replayed, so that the first message delivered is the one that was found: messages of other topics, and
-    those that an endpoint alone holds. A malformed section is no match, and neither ends the search nor is indexed.
+    Messages that are not replayed: of other topics, or held by an endpoint only. So the first message delivered is the
+    one that was found. A message with a malformed section does not match, does not end the search, and is not indexed.
     """
     search = search_for(ReplayStart(StartKind.MESSAGE_ID, "m-1"), "a".__eq__)
     assert search is not None
@@ -382,8 +382,8 @@ def test_what_a_search_does_not_take() -> None:
 # --- what it costs ------------------------------------------------------------------------------------------------
 def test_a_page_of_costly_messages_is_soon_over() -> None:
     """
-    What asking takes is counted: a few costly messages are a page, and thousands of usual ones. A message of which the
-    selector is unknown is none that was searched for, and the search knows how many were.
+    The work of evaluating is counted: a few costly messages end a page, thousands of usual ones do not. A message whose
+    evaluation takes too long does not match, and is counted as unknown.
     """
     search = by_selector("x LIKE '%a_c%'")
     costly, usual = PageWork(), PageWork()
@@ -407,7 +407,7 @@ def rows(*times_ms: int) -> list[Row]:
 @pytest.mark.parametrize("rate", [1.0, 90.0, 1_000.0, 100_000.0])
 @pytest.mark.parametrize("pause_ms", [SHORTEST_WAIT_MS, 30, CATCH_UP_MS - 20])
 def test_a_rate_is_kept_up_however_seldom_one_asks(rate: float, pause_ms: int) -> None:
-    """However messages lay in the log: a gateway that is busy, and commits that take their time, are made up for."""
+    """Whatever the intervals: delays of a busy gateway and of commits are made up for."""
     pacer, log = Pacer(None, rate), rows(*[0] * int(rate * CATCH_UP_MS / 1_000 + 2))
     asked = range(1_000_000, 1_002_000, pause_ms)
     sent = sum(pacer.due(log, now_ms) for now_ms in asked)
@@ -415,7 +415,7 @@ def test_a_rate_is_kept_up_however_seldom_one_asks(rate: float, pause_ms: int) -
 
 
 def test_time_not_used_is_not_saved_up() -> None:
-    """After a pause, and at the beginning, there is no burst."""
+    """There is no burst at the beginning; after a pause, no more than ``CATCH_UP_MS`` are made up for."""
     pacer, log = Pacer(None, 10.0), rows(*[0] * 100)
     assert pacer.due(log, 1_000_000) == 1
     assert pacer.due(log, 1_060_000) == 1
@@ -445,7 +445,7 @@ def test_no_second_has_more_than_the_rate_and_what_is_made_up_for(
 
 
 def test_what_is_not_due_is_asked_for_again_when_it_is() -> None:
-    """Not for each message by itself, where many go in a moment."""
+    """After the time until it is due; at a high rate after a minimum, for several messages together."""
     pacer, log = Pacer(None, 10.0), rows(0, 0)
     assert pacer.due(log, 1_000_000) == 1
     assert pacer.wait_s(log[1], 1_000_040) == pytest.approx(0.06)
@@ -455,7 +455,7 @@ def test_what_is_not_due_is_asked_for_again_when_it_is() -> None:
 
 
 def test_speed_keeps_the_distances_of_the_original() -> None:
-    """At speed 10 a message published a minute after the first goes six seconds after it."""
+    """At speed 10, a message published a minute after the first is sent six seconds after it."""
     pacer, log = Pacer(10.0, None), rows(500_000, 500_000, 560_000)
     assert pacer.due(log, 9_000_000) == 2
     assert pacer.due_ms(log[2], 9_000_000) == 9_006_000
@@ -464,7 +464,7 @@ def test_speed_keeps_the_distances_of_the_original() -> None:
 
 
 def test_speed_and_rate_hold_together() -> None:
-    """Both bounds apply: the later one decides."""
+    """Both apply: the later time counts."""
     pacer, log = Pacer(1.0, 2.0), rows(0, 0, 0)
     assert pacer.due(log, 1_000) == 1
     assert pacer.due(log[1:], 1_499) == 0
@@ -480,7 +480,7 @@ def asked(name: str = "", kind: str = ENDPOINT, requester: str = "ops") -> Repla
 
 
 def test_a_name_is_made_of_who_asked_and_when() -> None:
-    """And is another for each, though they come in the same millisecond."""
+    """With the requester and the time; a number makes it unique within a millisecond."""
     records = ReplayRecords()
     names = [records.begin(asked(requester="alice@c\n1"))[0].name for _ in range(3)]
     when = "2023-11-14T22:13:20.123Z"
@@ -490,7 +490,7 @@ def test_a_name_is_made_of_who_asked_and_when() -> None:
 
 
 def test_a_name_is_taken_while_its_record_is_kept() -> None:
-    """A second one is refused, and so is a name that cannot be read."""
+    """A second replay of that name is refused; so is an invalid name."""
     records = ReplayRecords()
     records.begin(asked("monday"))
     with pytest.raises(Refused) as taken:
@@ -504,7 +504,7 @@ def test_a_name_is_taken_while_its_record_is_kept() -> None:
 
 
 def test_the_oldest_that_ended_go_past_the_bound() -> None:
-    """What is under way stays, however old it is; what began later is not touched."""
+    """Records of replays that have ended are dropped first; those in progress stay, however old."""
     records = ReplayRecords(most=2)
     first, _ = records.begin(asked("first", COPY))
     second, effects = records.begin(asked("second"))
@@ -521,7 +521,7 @@ def test_the_oldest_that_ended_go_past_the_bound() -> None:
 
 
 def test_numbers_go_on_after_a_start() -> None:
-    """None is given twice, whatever order the store has them in."""
+    """No number is given twice, whatever the order in the store."""
     records = ReplayRecords()
     records.restore([replace(asked("b"), number=9), replace(asked("a"), number=4)])
     assert [record.name for record in records] == ["a", "b"]
@@ -529,7 +529,7 @@ def test_numbers_go_on_after_a_start() -> None:
 
 
 def test_a_record_comes_back_from_its_text() -> None:
-    """With every field of its type."""
+    """Every field comes back with its type."""
     record = ReplayRecord(1, "n", COPY, "u@c", subscriptions=("a", "b"), rate=1.5, outcome="\0\N{SNOWMAN}")
     assert ReplayRecord.from_json(record.to_json()) == record
 
@@ -539,12 +539,12 @@ PAGE = Path(__file__).parents[4] / "docs" / "explanation" / "replay-states.md"
 
 
 def test_the_documentation_shows_the_table() -> None:
-    """The diagram in the documentation is what the table of transitions gives."""
+    """The diagram in the documentation is the one generated from the table of transitions."""
     assert f"```mermaid\n{state_diagram()}\n```" in PAGE.read_text(encoding="utf-8")
 
 
 def test_every_state_is_reached_and_left() -> None:
-    """From never replayed, every state is reached; a replay can be asked for in each; two of them are ends."""
+    """Every state can be reached from NONE, and a replay requested in each; three have no other way out."""
     reached = {ReplayState.NONE}
     while True:
         after = reached | {state for before in reached for state in TRANSITIONS[before].values()}
@@ -560,7 +560,7 @@ def test_every_state_is_reached_and_left() -> None:
 @pytest.mark.parametrize("event", ReplayEvent)
 @pytest.mark.parametrize("state", ReplayState)
 def test_only_the_tables_moves_are_made(state: ReplayState, event: ReplayEvent) -> None:
-    """A replay goes where the table says, and what the table does not say is a mistake in the program."""
+    """A transition that the table does not have is an error in the program."""
     replay = Replay(1, state=state)
     if event in TRANSITIONS[state]:
         replay.move(event)
@@ -571,7 +571,7 @@ def test_only_the_tables_moves_are_made(state: ReplayState, event: ReplayEvent) 
 
 
 def test_what_is_live_is_not_counted_as_transmitted() -> None:
-    """From the id on that was published first after the replay: also where it is handed out along with history."""
+    """Messages from ``live_from`` on do not count, even if they are handed out together with history."""
     replay = Replay(1, state=ReplayState.PENDING_COMPLETE, live_from=9)
     for ids, transmitted in (([7, 8], 2), ([6, 8, 9], 4), ([8, 9, 10], 5), ([9], 5)):
         replay.transmit(ids, now_ms=1)
@@ -579,7 +579,7 @@ def test_what_is_live_is_not_counted_as_transmitted() -> None:
 
 
 def test_a_replay_is_kept_as_text() -> None:
-    """What is stored of a replay is all there is of it; what an older version stored is still read."""
+    """The stored text has every field; the text of an older version can still be read."""
     replay = Replay(7, first=3, started_ms=5, live_from=9, put=4, acknowledged=1, end_id=8)
     replay.totals = ReplayTotals(started=2, failed=1, last_failure="it was cancelled")
     replay.move(ReplayEvent.REQUESTED)
@@ -604,7 +604,7 @@ def test_a_replay_is_kept_as_text() -> None:
 def test_progress(
     state: ReplayState, position: int, live_from: int | None, remaining: int, eta_ms: int | None
 ) -> None:
-    """What is left is counted in ids of the log, and the time for it is reckoned from the pace so far."""
+    """The rest is counted in ids of the log, and its time estimated from the pace so far."""
     replay = Replay(
         position, first=0, state=state, started_ms=2_000, live_from=live_from, put=5, acknowledged=2
     )

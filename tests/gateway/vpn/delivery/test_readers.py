@@ -1,4 +1,4 @@
-"""Readers of the log: what is kept for them, their pace, and who waits."""
+"""Readers of the log: rows kept for them, traces, pace, and waiting."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sizes_of(rows: list[Row]) -> list[int]:
 
 
 class KeptRowsMachine(RuleBasedStateMachine):
-    """Whatever the order in which rows come and go, those that are there are found by their ids."""
+    """Whatever the order in which rows come and go, those that are kept are found by id."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class KeptRowsMachine(RuleBasedStateMachine):
 TestKeptRows = KeptRowsMachine.TestCase
 
 
-# --- Who reads without taking away is in the trace of what was published --------------------------------------------
+# --- Readers and browsers are in the trace of the publisher ---------------------------------------------------------
 
 TRACE, PARENT = "a" * 32, "b" * 16
 TRACED = section(APPLICATION_PROPERTIES, {"traceparent": f"00-{TRACE}-{PARENT}-01"})
@@ -130,7 +130,7 @@ VPN = Vpn(queues={"audit": Queue(kind="stream", subscriptions=("a/>",)), "q": Qu
 
 
 class Spans:
-    """Where spans go."""
+    """Keeps spans instead of exporting them."""
 
     exported = dropped = failed = 0
 
@@ -141,10 +141,10 @@ class Spans:
         self.found.append(span)
 
     def close(self) -> None:
-        """Nothing is on its way."""
+        """There is nothing to send."""
 
     def about(self, name: str) -> list[tuple[int | str, str, int]]:
-        """Of spans of this name: the message's id, the trace, and the span they are part of."""
+        """For each span of this name: the message's id, the trace, and the parent span."""
         return [
             (s.attributes["rewind.offset"], f"{s.trace_id:032x}", s.parent.span_id if s.parent else 0)
             for s in self.found
@@ -157,7 +157,7 @@ def browsing(link: Link) -> None:
 
 
 def test_readers_and_browsers_are_in_the_publishers_trace(tmp_path: Path) -> None:
-    """Live, where the span follows that of enqueueing; of history, where it follows the publisher's; once each."""
+    """Once each: live, the parent is the enqueue span; in history, the publisher's."""
     spans = Spans()
     telemetry = Telemetry(endpoint="http://127.0.0.1:1/v1/traces", sample_ratio=0.0)
     settings = settings_for(tmp_path, VPN, telemetry=telemetry)
@@ -179,7 +179,7 @@ def test_readers_and_browsers_are_in_the_publishers_trace(tmp_path: Path) -> Non
 
 
 def test_without_telemetry_nothing_stands_between_a_feed_and_its_link(tmp_path: Path) -> None:
-    """Switched off, it costs a reader or a browser nothing at all: what they send to is their link."""
+    """Without telemetry a feed sends to its link directly, so tracing costs nothing."""
     with RunningGateway(settings_for(tmp_path, VPN)) as gateway, Client(gateway.url) as client:
         client.sender("q").send_all([data("x")])
         readers = [
@@ -200,13 +200,13 @@ def test_without_telemetry_nothing_stands_between_a_feed_and_its_link(tmp_path: 
         assert gateway.call(lambda running: running.vpns["default"].tracing) is None
 
 
-# --- The pace of log readers beside live traffic --------------------------------------------------------------------
+# --- The pace of log readers during live traffic --------------------------------------------------------------------
 
 ROWS = 128
 
 
 class _Clock(SystemClock):
-    """The loop's."""
+    """The clock of the loop."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -216,7 +216,7 @@ class _Clock(SystemClock):
 
 
 class Loop:
-    """A loop on which readers take turns beside live traffic; its clock moves as they do."""
+    """A loop on which readers take turns during live traffic; its clock advances with both."""
 
     def __init__(self, row_seconds: float, live_per_second: float) -> None:
         self.now = 100.0
@@ -231,7 +231,7 @@ class Loop:
         self.pace = HistoryPace(self.counters, _Clock(self), Tuning().longest_pause)
 
     def share(self, readers: int, seconds: float) -> float:
-        """The part of the time that their turns take."""
+        """The share of the time that the readers' turns take."""
         if len(self._due) != readers:
             self._due, self._wakes = [0.0] * readers, [self.now] * readers
         due, wakes = self._due, self._wakes
@@ -257,7 +257,7 @@ class Loop:
 
 
 def share(*, row_us: float, live: float, readers: int = 1) -> float:
-    """The part of the loop's time that readers take once they know the live traffic."""
+    """The share of the loop's time that readers take, once they have measured the live traffic."""
     loop = Loop(row_us / 1e6, live)
     loop.share(readers, 0.5)
     return loop.share(readers, 2.0)
@@ -266,21 +266,21 @@ def share(*, row_us: float, live: float, readers: int = 1) -> float:
 @pytest.mark.parametrize(
     ("live", "readers", "expected"),
     [
-        # While there is no live traffic nobody waits for nobody.
+        # Without live traffic a reader never pauses.
         (0, 1, pytest.approx(1, abs=0.02)),
-        # Beside full load all have a seventeenth together: with how many a job reads makes no difference there.
+        # During full load all readers together have a seventeenth, however many there are.
         *((80_000, readers, pytest.approx(1 / 16.5, rel=0.1)) for readers in (1, 2, 7)),
         # A thousand messages a second, published and settled, leave a reader more than half of the loop.
         (2_000, 1, pytest.approx(0.75, abs=0.25)),
     ],
 )
 def test_readers_have_what_live_traffic_leaves_of_the_loop(live: float, readers: int, expected: Any) -> None:
-    """The more there is, the less they have."""
+    """The more live traffic, the smaller the readers' share."""
     assert share(row_us=3, live=live, readers=readers) == expected
 
 
 def test_reading_pages_counts_as_turns_do() -> None:
-    """What readers cost in another thread, live traffic pays for, too: where it is as much, they have half."""
+    """Time spent reading pages in a thread counts: if it equals the turns' time, readers have half the share."""
     loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
     alone = loop.share(1, 2.0)
@@ -289,7 +289,7 @@ def test_reading_pages_counts_as_turns_do() -> None:
 
 
 def test_on_a_slower_machine_the_same_load_is_more() -> None:
-    """What counts is the part of the loop that live traffic takes, not how many messages it is."""
+    """The share of the loop that live traffic takes counts, not the number of messages."""
     quick = share(row_us=3, live=8_000)
     assert share(row_us=6, live=4_000) == pytest.approx(quick, rel=0.05)
     assert share(row_us=6, live=8_000) < quick
@@ -297,7 +297,7 @@ def test_on_a_slower_machine_the_same_load_is_more() -> None:
 
 @pytest.mark.parametrize("readers", [1, 7])
 def test_readers_go_on_at_once_where_live_traffic_has_ended(readers: int) -> None:
-    """A pause that was begun beside full load is not waited for, and nothing of it is left over."""
+    """A pause that began during full load is cut short, and none follows."""
     loop = Loop(3e-6, 80_000)
     loop.reading = 0.004
     loop.share(readers, 1.0)
@@ -307,7 +307,7 @@ def test_readers_go_on_at_once_where_live_traffic_has_ended(readers: int) -> Non
 
 
 def test_a_reader_that_comes_after_live_traffic_does_not_wait_for_it() -> None:
-    """What came while nobody read is no measure of what comes now."""
+    """Messages that were published while nobody read say nothing about present traffic."""
     loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
     loop.now += 2 * turns.STALE_SECONDS
@@ -318,7 +318,7 @@ def test_a_reader_that_comes_after_live_traffic_does_not_wait_for_it() -> None:
 
 
 def test_a_search_that_finds_little_is_not_taken_for_slow_rows() -> None:
-    """A page that was read for long and had one row says nothing of what live messages take."""
+    """A page that took long to read and has one row says nothing about the cost of live messages."""
     loop = Loop(3e-6, 1)
     loop.share(1, 0.5)
     loop.reading = 0.03
@@ -331,7 +331,7 @@ def test_a_search_that_finds_little_is_not_taken_for_slow_rows() -> None:
 
 
 def test_one_that_pauses_beside_live_traffic_looks_seldom() -> None:
-    """However many pause, the loop is not kept busy by their asking."""
+    """A paused reader checks seldom, so that many of them do not keep the loop busy."""
     loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
     due = loop.now + 10.0
@@ -345,20 +345,20 @@ def test_one_that_pauses_beside_live_traffic_looks_seldom() -> None:
 
 
 def test_a_turn_that_was_interrupted_is_not_waited_for_long() -> None:
-    """Other processes had the processor meanwhile: a pause as long again would only be lost."""
+    """During the turn other processes had the processor; a pause in proportion would be lost time."""
     loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
     loop.now += 1.0
     assert loop.pace.spent(loop.now - 1.0, ROWS) - loop.now <= 16.01 * turns.LONGEST_TURN
 
 
-# --- Log readers that wait ------------------------------------------------------------------------------------------
+# --- Log readers that wait for messages -----------------------------------------------------------------------------
 
 ENOUGH = 1_000
 
 
 class NaiveLink:
-    """A reader's link; it counts how often it is asked for room, as it is once whenever its feed is looked at."""
+    """A reader's link, which counts how often it is asked for room: once whenever its feed is run."""
 
     client: Any = SimpleNamespace(user="ann")
 
@@ -389,7 +389,7 @@ class NaiveLink:
 
 
 class NaiveVpn:
-    """A Message VPN without threads, a cache of few bytes, and publishers of one message at a time."""
+    """A Message VPN without threads, with a small cache, and publishers of one message at a time."""
 
     def __init__(self, **sizes: Any) -> None:
         self.world = World(Sizes(window=10, page_rows=10, quantum=10, **sizes))
@@ -397,12 +397,12 @@ class NaiveVpn:
         self._serial = 0
 
     def publish(self, *topics: str) -> None:
-        """A message to each topic, all in one commit; returns when readers were told."""
+        """Publish a message to each topic, all in one commit; return when readers have been told."""
         self.submit(*topics)
         self.world.settle_down()
 
     def submit(self, *topics: str) -> None:
-        """They are handed to the writer."""
+        """Hand a message for each topic to the writer."""
         for topic in topics:
             content, bare = message(self._serial, 0, 0)
             self._serial += 1
@@ -419,7 +419,7 @@ class NaiveVpn:
         matches: Callable[[str], bool] | None = None,
         gives_way: bool = False,
     ) -> LogFeed:
-        """A reader of what comes from now on, to ``last``."""
+        """A reader from now on, up to the id ``last``."""
         resolved = Resolved(self.next_id, last=last, time_ms=None, is_live=True)
         topics = (
             None if matches is None else SimpleNamespace(topics=SimpleNamespace(matches=matches), name="s")
@@ -430,7 +430,7 @@ class NaiveVpn:
         return feed
 
     def run(self, feed: LogFeed) -> None:
-        """Its link has credit, or room."""
+        """Run a feed, as when its link gets credit or room."""
         self.world.on_loop(feed.run)
 
     @property
@@ -439,11 +439,11 @@ class NaiveVpn:
 
     @property
     def pages(self) -> int:
-        """How often the store was asked for a page since ``forget_pages``."""
+        """How often the store was asked for a page since ``count_pages``."""
         return self._pages
 
     def count_pages(self) -> None:
-        """Begin to count what the store is asked for."""
+        """Begin to count requests to the store."""
         self._pages = 0
         submit = self.world.reader.submit
 
@@ -456,7 +456,7 @@ class NaiveVpn:
 
 @pytest.fixture
 def vpn() -> Iterator[NaiveVpn]:
-    """Its cache holds all that the test publishes."""
+    """Its cache holds everything that the test publishes."""
     vpn = NaiveVpn(tail_bytes=1_000_000)
     yield vpn
     vpn.world.loop.close()
@@ -464,14 +464,14 @@ def vpn() -> Iterator[NaiveVpn]:
 
 @pytest.fixture
 def forgetful() -> Iterator[NaiveVpn]:
-    """Its cache holds nothing behind a commit."""
+    """Its cache is empty after each commit."""
     vpn = NaiveVpn(tail_bytes=1)
     yield vpn
     vpn.world.loop.close()
 
 
 def test_a_commit_does_not_look_at_readers_of_other_topics(vpn: NaiveVpn) -> None:
-    """Nobody is asked for anything but who reads what was published, however many wait."""
+    """Only feeds that read the published topics are run, however many wait."""
     others = [NaiveLink() for _ in range(50)]
     for number, link in enumerate(others):
         vpn.read(link, f"b/{number}")
@@ -492,7 +492,7 @@ def test_a_commit_does_not_look_at_readers_of_other_topics(vpn: NaiveVpn) -> Non
 def left_behind(
     vpn: NaiveVpn, monkeypatch: pytest.MonkeyPatch, *, gives_way: bool, count: int = 8
 ) -> tuple[NaiveLink, list[int]]:
-    """A live reader whose link took nothing for a while; history may not be read for a second from now."""
+    """A live reader whose link had no credit for a while; historical readers must pause for another second."""
     link = NaiveLink()
     feed = vpn.read(link, ">", gives_way=gives_way)
     vpn.publish("a")
@@ -512,9 +512,9 @@ def left_behind(
 def test_a_live_reader_that_is_left_behind_waits_for_nobody(
     forgetful: NaiveVpn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is live traffic itself."""
+    """It counts as live traffic, and does not pause."""
     link, ids = left_behind(forgetful, monkeypatch, gives_way=False)
-    monkeypatch.setattr(HistoryPace, "wait", None)  # and is not asked
+    monkeypatch.setattr(HistoryPace, "wait", None)  # it is not called
     forgetful.world.settle_down()
     assert link.received == ids
 
@@ -533,7 +533,7 @@ def test_one_for_eyes_that_is_left_behind_waits_as_history_does(
 def test_one_for_eyes_that_keeps_up_waits_for_nobody(
     vpn: NaiveVpn, monkeypatch: pytest.MonkeyPatch, count: int, waits: bool
 ) -> None:
-    """What is in memory, and no more than the messages of a turn, is live; with more it is left behind."""
+    """Up to a turn's number of messages, read from memory, is live; with more the reader has fallen behind."""
     link, ids = left_behind(vpn, monkeypatch, gives_way=True, count=count)
     assert link.received == ([] if waits else ids)
     vpn.world.settle_down()
@@ -542,7 +542,7 @@ def test_one_for_eyes_that_keeps_up_waits_for_nobody(
 
 @pytest.mark.parametrize("tail_bytes", [1, 1_000_000], ids=["out of the store", "out of the cache"])
 def test_a_reader_goes_on_with_the_first_message_that_is_for_it(tail_bytes: int) -> None:
-    """However much was published to others meanwhile: nothing of that is read again, and nothing passed over."""
+    """However much was published to other topics: none of it is read again, and no message is skipped."""
     vpn = NaiveVpn(tail_bytes=tail_bytes)
     link = NaiveLink()
     vpn.read(link, "a/x", "a/y")
@@ -552,13 +552,13 @@ def test_a_reader_goes_on_with_the_first_message_that_is_for_it(tail_bytes: int)
     first = vpn.next_id
     vpn.publish("b/x", "a/y", "b/x", "a/x", "b/x")
     assert link.received == [first + 1, first + 3]
-    # 100 rows would be ten pages.
+    # 100 rows would be ten pages
     assert vpn.pages <= 1
     vpn.world.loop.close()
 
 
 def test_a_reader_of_two_topics_begins_with_the_one_that_came_first(vpn: NaiveVpn) -> None:
-    """Also where both come in one commit, and the index finds the later one first."""
+    """Also if both come in one commit, and the index finds the later one first."""
     link, other = NaiveLink(), NaiveLink()
     vpn.read(other, "a/y")
     vpn.read(link, "a/y", "b/*")
@@ -569,7 +569,7 @@ def test_a_reader_of_two_topics_begins_with_the_one_that_came_first(vpn: NaiveVp
 
 
 def test_a_reader_without_credit_is_not_looked_at(forgetful: NaiveVpn) -> None:
-    """It gets what came meanwhile once it has credit, out of the store."""
+    """Once it has credit, it gets the messages published meanwhile from the store."""
     link = NaiveLink(credit=1)
     feed = forgetful.read(link, "a/x")
     first = forgetful.next_id
@@ -587,7 +587,7 @@ def test_a_reader_without_credit_is_not_looked_at(forgetful: NaiveVpn) -> None:
 
 
 def test_a_link_that_asks_while_its_reader_waits_reads_nothing_again(forgetful: NaiveVpn) -> None:
-    """More credit, or a drain, is answered at once, from the end of the log."""
+    """More credit, or a drain, is answered immediately, from the end of the log."""
     link = NaiveLink()
     feed = forgetful.read(link, "a/x")
     for _ in range(20):
@@ -603,7 +603,7 @@ def test_a_link_that_asks_while_its_reader_waits_reads_nothing_again(forgetful: 
 
 
 def test_a_link_that_asks_between_a_commit_and_its_news_loses_nothing(vpn: NaiveVpn) -> None:
-    """Where a reader goes on is what it was told of, not what is committed."""
+    """A reader continues after the last message that it was told of, not after the last one committed."""
     link = NaiveLink()
     feed = vpn.read(link, "a/x")
     first = vpn.next_id
@@ -620,7 +620,7 @@ def test_a_link_that_asks_between_a_commit_and_its_news_loses_nothing(vpn: Naive
 
 
 def test_what_a_reader_does_in_its_turn_may_have_another_look(vpn: NaiveVpn) -> None:
-    """Who is looked at before its own turn has what was published all the same."""
+    """A feed that another reader runs before its own turn gets all messages, and gets them once."""
     link, other = NaiveLink(), NaiveLink()
     feeds: list[LogFeed] = []
 
@@ -640,9 +640,9 @@ def test_what_a_reader_does_in_its_turn_may_have_another_look(vpn: NaiveVpn) -> 
 
 
 def test_exceptions_are_the_readers_own(vpn: NaiveVpn) -> None:
-    """What a stream's subscriptions except wakes nobody; what they do not does, whatever else is in them."""
+    """A message that a stream's exceptions cover does not run the feed; any other does."""
     link = NaiveLink()
-    # A stream's own topic is not for exceptions.
+    # Exceptions do not apply to a stream's own topic.
     vpn.read(link, "a/>", "!a/x", "!o*", "own", matches=lambda topic: topic in ("a/y", "own", "a/z"))
     looks, first = link.looks, vpn.next_id
     vpn.publish("a/x")
@@ -653,7 +653,7 @@ def test_exceptions_are_the_readers_own(vpn: NaiveVpn) -> None:
 
 
 def test_what_the_log_does_not_take_is_not_sent(vpn: NaiveVpn) -> None:
-    """A message that is on no endpoint and not in the log has no id; one that is logged behind it comes."""
+    """A message that is on no endpoint and not in the log has no id; a later logged one is delivered."""
     link = NaiveLink()
     vpn.read(link, UNLOGGED, "a/x")
     vpn.publish(UNLOGGED)
@@ -663,7 +663,7 @@ def test_what_the_log_does_not_take_is_not_sent(vpn: NaiveVpn) -> None:
 
 
 def test_a_bounded_replay_ends_with_any_message(vpn: NaiveVpn) -> None:
-    """Its last id may be of another topic."""
+    """Even if its last id is a message of another topic."""
     link = NaiveLink()
     vpn.read(link, "a/x", last=vpn.next_id + 2)
     first = vpn.next_id
@@ -675,7 +675,7 @@ def test_a_bounded_replay_ends_with_any_message(vpn: NaiveVpn) -> None:
 
 
 def test_a_bounded_replay_ends_with_an_id_that_came_to_nothing(vpn: NaiveVpn) -> None:
-    """It waits for nothing that will never be."""
+    """It does not wait for the id of a failed commit."""
     link, patient = NaiveLink(), NaiveLink()
     vpn.read(link, "a/x", last=vpn.next_id)
     vpn.read(patient, "a/x")
@@ -690,7 +690,7 @@ def test_a_bounded_replay_ends_with_an_id_that_came_to_nothing(vpn: NaiveVpn) ->
 
 
 def test_a_waiting_reader_is_where_the_log_ends(vpn: NaiveVpn) -> None:
-    """A purge of what was published to others meanwhile is none of what it has not read."""
+    """Its position is after the messages of other topics, so that trimming those is no loss to it."""
     link = NaiveLink()
     feed = vpn.read(link, "a/x")
     for _ in range(5):
@@ -699,7 +699,7 @@ def test_a_waiting_reader_is_where_the_log_ends(vpn: NaiveVpn) -> None:
 
 
 def test_readers_that_left_are_forgotten(vpn: NaiveVpn) -> None:
-    """Those of the same topics that stay go on; when the last has left, the index has nothing of them."""
+    """Other readers of the same topics go on; after the last one, the index has no entry left."""
     links = [NaiveLink(), NaiveLink()]
     one, other = (vpn.read(link, "a/x", "a/y") for link in links)
     waiting = vpn.world.vpn.readers.waiting
@@ -715,7 +715,7 @@ def test_readers_that_left_are_forgotten(vpn: NaiveVpn) -> None:
 
 
 def stalled(vpn: NaiveVpn, *links: NaiveLink) -> list[LogFeed]:
-    """Readers of history whose links have taken three messages of twenty, and take nothing now."""
+    """Readers that have fallen behind: their links took three of twenty messages, and now have no credit."""
     feeds = [vpn.read(link, "a") for link in links]
     for link in links:
         link.credit = 0
@@ -732,7 +732,7 @@ def stalled(vpn: NaiveVpn, *links: NaiveLink) -> list[LogFeed]:
 
 
 def test_a_page_is_kept_for_a_link_that_stalls_for_a_moment(forgetful: NaiveVpn) -> None:
-    """It is in its connection's account until the link goes on, and is not read again."""
+    """The page is in its connection's account until the link goes on, and is not read again."""
     link = NaiveLink()
     (feed,) = stalled(forgetful, link)
     forgetful.count_pages()
@@ -746,7 +746,7 @@ def test_a_page_is_kept_for_a_link_that_stalls_for_a_moment(forgetful: NaiveVpn)
     ("limit_bytes", "seconds"), [(1_000_000, STALLED_SECONDS), (1, 0.0)], ids=["for long", "without room"]
 )
 def test_a_link_that_stalls_holds_no_page(forgetful: NaiveVpn, limit_bytes: int, seconds: float) -> None:
-    """Nor does one for whose page its account has no room. What was let go of is read again, and nothing is missed."""
+    """A page is also dropped if the account has no room for it. It is read again later, and no message is missing."""
     link = NaiveLink(limit_bytes=limit_bytes)
     (feed,) = stalled(forgetful, link)
     forgetful.world.loop.advance(seconds)
@@ -763,7 +763,7 @@ def test_a_link_that_stalls_holds_no_page(forgetful: NaiveVpn, limit_bytes: int,
 def test_all_links_that_stall_hold_a_bounded_amount(
     forgetful: NaiveVpn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past the bound the one that has stalled for the longest lets go; one that leaves holds nothing."""
+    """Beyond the limit, the link that has stalled longest drops its page; a closed one holds nothing."""
     alone, *links = [NaiveLink() for _ in range(4)]
     stalled(forgetful, alone)
     monkeypatch.setattr("gateway.vpn.feeds.log_feed.STALLED_BYTES", alone.account.held[Kind.PAGES] * 5 // 2)

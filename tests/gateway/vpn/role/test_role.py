@@ -1,4 +1,4 @@
-"""A role: the lease that is watched, and what a standby reads."""
+"""A role: watching the lease, and reading from a standby."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
 
-# --- How long a gateway delivers after a commit, on a clock and a loop of the test's own ------------------------------
+# --- How long a gateway delivers after a commit, with a clock and a loop of the test's own ----------------------------
 
 
 class World:
-    """A clock, a writer's newest commit, and timers that the test fires."""
+    """A clock, the time of a writer's newest commit, and timers that the test fires."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -56,14 +56,14 @@ class World:
         self.resumed.append("second")
 
     def look(self) -> None:
-        """The timer fires."""
+        """Fire the timer."""
         (timer,) = self.timers
         self.timers.clear()
         timer.call()
 
 
 def test_it_holds_as_long_as_it_lasts() -> None:
-    """It goes by the beginning of the newest commit, and a newer one renews it."""
+    """It counts from the start of the newest commit; a newer commit renews it."""
     world = World()
     world.now = 104.9
     assert world.lease.holds()
@@ -74,7 +74,7 @@ def test_it_holds_as_long_as_it_lasts() -> None:
 
 
 def test_whoever_waits_goes_on_once() -> None:
-    """However often it said that it waits, and only when the lease holds again; nobody looks while nobody waits."""
+    """However often it asked to wait, and only when the lease holds again; without waiters there is no timer."""
     world = World()
     world.now = 110.0
     assert not world.timers
@@ -89,7 +89,7 @@ def test_whoever_waits_goes_on_once() -> None:
 
 
 def test_who_has_to_wait_again_is_not_called_at_once() -> None:
-    """One that finds the lease run out again while it goes on waits for the next time."""
+    """A waiter that has to wait again while it is resumed is called at the next look."""
     world = World()
     world.now = 110.0
 
@@ -104,7 +104,7 @@ def test_who_has_to_wait_again_is_not_called_at_once() -> None:
 
 
 def test_one_that_has_ended_never_holds_again() -> None:
-    """Another gateway has the store: no commit of this one's says anything any more."""
+    """Another gateway has the store, so commits of this one have no meaning any more."""
     world = World()
     world.lease.wait(world.first)
     world.lease.end()
@@ -114,7 +114,7 @@ def test_one_that_has_ended_never_holds_again() -> None:
     assert not world.timers and world.resumed == []
 
 
-# --- What a standby has to be for readers to stay on it, and what they are told where it is not -----------------------
+# --- When readers may stay on a standby, and what they are told otherwise ---------------------------------------------
 
 WAIT_SECONDS = 20.0
 
@@ -124,7 +124,7 @@ def row(message_id: int) -> Row:
 
 
 class Standby:
-    """A double of what is followed: a log that grows as the test likes."""
+    """A fake standby, whose log grows as the test says."""
 
     place = engine = "a double"
 
@@ -165,7 +165,7 @@ class Standby:
 
 
 class Scene:
-    """One that is followed on a loop; it is begun once, and then no more."""
+    """Follows a standby on a loop; it is opened once only."""
 
     def __init__(self, standby: Standby) -> None:
         self.standby = standby
@@ -203,7 +203,7 @@ class Scene:
         self.changed.set()
 
     def taken_out(self, marks: Sequence[RetentionMark]) -> None:
-        # The store is told once readers have been.
+        # The store is told after the readers.
         assert list(marks) not in self.standby.told_marks
         self.taken_out_marks = list(marks)
         self.changed.set()
@@ -220,7 +220,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing takes as long as in life."""
+    """Shorten all waits."""
     for name in ("LOOK_SECONDS", "RETRY_SECONDS"):
         monkeypatch.setattr(standby, name, 0.002)
     monkeypatch.setattr(standby, "LOST_SECONDS", 0.05)
@@ -242,7 +242,7 @@ def follow(standby: Standby, play: Any) -> Scene:
 
 
 def test_what_is_new_is_told_page_by_page() -> None:
-    """Every message once, in order, and never more than was told of."""
+    """Every message once, in order, and never beyond what the standby has reported."""
 
     async def play(scene: Scene) -> None:
         for next_id in (5, 31, 32):
@@ -254,7 +254,7 @@ def test_what_is_new_is_told_page_by_page() -> None:
 
 
 def test_pages_are_held_against_what_readers_were_told_rules_took_out() -> None:
-    """At the start against what is known then; later against what readers were told, and not before they were."""
+    """Pages are checked against the marks that readers have been told: at the start, and with each new mark."""
     standby, first = Standby(), RetentionMark("r", 5, 1)
     standby.marks = [first]
 
@@ -268,7 +268,7 @@ def test_pages_are_held_against_what_readers_were_told_rules_took_out() -> None:
 
 
 def test_what_is_too_much_or_trimmed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers read it for themselves then."""
+    """Readers then read these messages from the store themselves."""
     monkeypatch.setattr(standby, "PAGES_AT_ONCE", 2)
 
     async def play(scene: Scene) -> None:
@@ -292,7 +292,7 @@ def test_what_is_too_much_or_trimmed_is_passed_over(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_readers_do_not_stay_on_one_that_is_not_what_it_was(change: dict[str, Any], why: str) -> None:
-    """Another log, less than was told of, one that nobody feeds, one that does not answer: they are sent away."""
+    """Another log, one that shrinks, a standby without a primary, or no answer: readers are sent away."""
 
     async def play(scene: Scene) -> None:
         scene.standby.next_id = 9
@@ -306,7 +306,7 @@ def test_readers_do_not_stay_on_one_that_is_not_what_it_was(change: dict[str, An
 
 
 def test_nothing_is_told_once_it_is_closed() -> None:
-    """This gateway is about to take the store over."""
+    """It is closed when this gateway is about to take over the store."""
 
     async def play(scene: Scene) -> None:
         scene.reads.close()
@@ -326,7 +326,7 @@ def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
 
 
 def test_a_start_by_date_is_refused_by_what_was_taken_out_a_moment_before(gateway: RunningGateway) -> None:
-    """The first message since then is found behind what is missing: the start waits until that is known."""
+    """Messages before the first one since that time may be missing: the start waits for the latest marks."""
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all(data(number) for number in range(3))
 
@@ -345,7 +345,7 @@ def test_a_start_by_date_is_refused_by_what_was_taken_out_a_moment_before(gatewa
 
 
 def test_the_second_look_from_now_began_after_now(gateway: RunningGateway) -> None:
-    """The first one may have been under way."""
+    """The first report may have begun before the request."""
 
     async def order(running: Gateway) -> list[bool]:
         vpn = running.vpns["default"]

@@ -1,4 +1,4 @@
-"""Which messages are traced, and that what peers can make of it is bounded."""
+"""Which messages are traced, and that peers can cause only bounded work and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sink:
 
 
 class World:
-    """A tracing whose clock and commits the test moves."""
+    """A tracing whose clock and commits the test controls."""
 
     def __init__(self, ratio: float = 0.0) -> None:
         self.sink = Sink()
@@ -54,7 +54,7 @@ class World:
 
 
 def test_the_way_of_a_message_is_in_its_publishers_trace() -> None:
-    """Each step is a part of the one before; times are those of commit, delivery and outcome."""
+    """The parent of each step is the step before; times are those of commit, delivery and outcome."""
     world = World()
     rows = world.publish(SAMPLED)
     assert world.sink.spans == [], "nothing is told before it is durable"
@@ -80,7 +80,7 @@ def test_the_way_of_a_message_is_in_its_publishers_trace() -> None:
 
 
 def test_what_its_publisher_does_not_sample_is_not_traced() -> None:
-    """Whatever the share: the publisher has decided."""
+    """The publisher's decision applies, whatever the sample ratio is."""
     world = World(1.0)
     world.publish(NOT_SAMPLED, 1, 100)
     world.commit(101)
@@ -89,7 +89,7 @@ def test_what_its_publisher_does_not_sample_is_not_traced() -> None:
 
 @pytest.mark.parametrize("ratio", [0.0, 0.01, 0.3, 1.0])
 def test_a_share_of_the_others_is_traced(ratio: float) -> None:
-    """About so many of 20,000, a new trace each."""
+    """About this share of 20,000 messages, each with a new trace."""
     world = World(ratio)
     for first in range(1, 20_001, 500):
         world.publish(PLAIN, first, 500)
@@ -103,7 +103,7 @@ def test_a_share_of_the_others_is_traced(ratio: float) -> None:
 
 
 def test_a_publisher_cannot_make_the_gateway_read_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many say that they are sampled, so many are read in a second, and no more."""
+    """However many messages claim to be sampled, only so many are read in a second."""
     read: list[Any] = []
     context_of = tracing.context_of
 
@@ -121,7 +121,7 @@ def test_a_publisher_cannot_make_the_gateway_read_every_message(monkeypatch: pyt
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of messages that nobody consumes, the newest are known, and the oldest are forgotten without a fault."""
+    """Of messages that nobody consumes, the newest are remembered; the oldest are forgotten without an error."""
     monkeypatch.setattr(tracing, "MOST_KNOWN", 10)
     world = World()
     rows = world.publish(SAMPLED, 1, 100)
@@ -132,7 +132,7 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_not_written_has_no_spans() -> None:
-    """A failed commit: what was on its way is told nothing of."""
+    """A commit that failed has no spans."""
     world = World()
     rows = world.publish(SAMPLED)
     world.tracing.not_committed()
@@ -142,7 +142,7 @@ def test_what_was_not_written_has_no_spans() -> None:
 
 
 def test_a_replay_is_a_span_with_links() -> None:
-    """It links to the first traced messages it delivers, no more than so many; each delivery links to it."""
+    """It links to the first traced messages that it delivers, up to a limit; each delivery links to it."""
     world = World()
     rows: list[Row] = [(k, 0, "t", 0, 1, None, SAMPLED) for k in range(1, 101)]
     replay: Any = SimpleNamespace(is_under_way=True, put=100, started_ms=5)

@@ -1,4 +1,4 @@
-"""What is remembered of the last hour, with a clock and a loop that are moved by hand."""
+"""What is remembered of the last hour, with a clock and a loop that the test advances."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Time:
         return self.call_later(0, call)
 
     def move(self, seconds: float, *, late: bool = False) -> None:
-        """Time passes; whether what is due within it is called then, or all at its end."""
+        """Let time pass; callbacks are called when they are due, or, with ``late``, all at the end."""
         until = self.now + seconds
         if late:
             self.now = until
@@ -73,7 +73,7 @@ class Deep:
 
 
 def test_each_interval_has_what_was_counted_in_it() -> None:
-    """The oldest first, as many as have ended; what was counted before the beginning is in none."""
+    """The oldest first, as many as have ended; counts from before the start are in none."""
     time, counted = Time(), {"n": 100}
     found = Rates({"n": lambda: counted["n"]}, runtime(time))
     found.start()
@@ -89,7 +89,7 @@ def test_each_interval_has_what_was_counted_in_it() -> None:
 
 
 def test_a_loop_that_was_kept_loses_no_interval() -> None:
-    """What was counted in several is shared out; the end of the last one is where it would have been."""
+    """If the loop was blocked for several intervals, the count is divided among them; their ends stay in the grid."""
     time, counted = Time(), {"n": 0}
     found = Rates({"n": lambda: counted["n"]}, runtime(time))
     found.start()
@@ -103,7 +103,7 @@ def test_a_loop_that_was_kept_loses_no_interval() -> None:
 
 
 def test_an_hour_is_kept() -> None:
-    """And no more, however long the gateway runs, or slept."""
+    """An hour is kept and no more, however long the gateway runs or was suspended."""
     time, counted = Time(), {"n": 0}
     found = Rates({"n": lambda: counted["n"]}, runtime(time))
     found.start()
@@ -121,7 +121,7 @@ def test_an_hour_is_kept() -> None:
 
 
 def test_depths_are_those_at_the_end_of_each_minute() -> None:
-    """Of what was there at the beginning, what came later, and what is no more; sixty of them."""
+    """For endpoints from the start, for later ones, and for deleted ones; sixty minutes."""
     time, endpoints = Time(), {"q": Deep(5), "empty": Deep(0)}
     found = Depths(cast("dict[str, Endpoint]", endpoints), runtime(time))
     found.start()
@@ -151,7 +151,7 @@ def test_depths_are_those_at_the_end_of_each_minute() -> None:
 
 
 def test_many_endpoints_are_little_memory_and_many_turns() -> None:
-    """Ten thousand are looked at some at a time; what is kept of one is some hundred bytes, of an empty one none."""
+    """Of ten thousand endpoints some are looked at in each turn. One takes some hundred bytes; an empty one none."""
     time, count = Time(), 10_000
     endpoints = {f"q{i}": Deep(0) for i in range(count)}
     found = Depths(cast("dict[str, Endpoint]", endpoints), runtime(time))
