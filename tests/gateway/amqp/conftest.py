@@ -25,7 +25,7 @@ from tests.support.running import RunningGateway, settings_for
 
 @pytest.fixture
 def given() -> dict[str, Any]:
-    """What gateways of the test run on, where that is the test's: see ``RunningGateway``."""
+    """Keyword arguments for the test's gateways, such as a clock or stores: see ``RunningGateway``."""
     return {}
 
 
@@ -41,7 +41,7 @@ class Clock(SystemClock):
 
 @pytest.fixture
 def clock(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Ask for it before a gateway: from then on, that gateway's time is the test's, and looked at often."""
+    """A clock that the test moves, and that the gateway looks at every 30 ms. Request it before a gateway."""
     for module in (delayed, locks):
         monkeypatch.setattr(module, "LONGEST_SECONDS", 0.03)
     clock = given["clock"] = Clock()
@@ -49,21 +49,21 @@ def clock(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 HOLD_SECONDS = 30
-"""How long news may be held back: a test that fails meanwhile has to be able to end."""
+"""How long a notification may be held back: a test that fails meanwhile has to be able to end."""
 
 
 class Telling:
-    """Whether the gateway hears of its own commits: while it does not, they are in the file and nobody is told."""
+    """Holds back notifications of commits: the changes are in the file, and the gateway does not know yet."""
 
     def __init__(self) -> None:
         self._may_tell = threading.Event()
         self._may_tell.set()
         self._only: type[Effect] | None = None
         self.was_impatient = False
-        """The news was told before `go_on`, as nobody came: what was looked at meanwhile proves nothing."""
+        """The time was up before `go_on`: what the test has looked at meanwhile proves nothing."""
 
     def delayed(self, tell: OnCommit) -> OnCommit:
-        """Tells when it may."""
+        """``tell``, which waits while notifications are held back."""
 
         def wait_and_tell(batches: list[Batch], error: WriteFailed | None) -> None:
             effects = [effect for batch in batches for effect in batch.effects]
@@ -74,17 +74,17 @@ class Telling:
         return wait_and_tell
 
     def hold(self, only: type[Effect] | None = None) -> None:
-        """From now on, commits on the writer's thread are not told, or those with effects of a kind only."""
+        """Hold back notifications of commits by the writer's thread: all, or of those with effects of this type."""
         self._only = only
         self._may_tell.clear()
 
     def go_on(self) -> None:
-        """They are told."""
+        """Let the held notifications through, and all later ones."""
         self._may_tell.set()
 
 
 class _TellingStores(SqliteStores):
-    """Stores whose writers' news goes through a ``Telling``."""
+    """Stores whose writers notify through a ``Telling``."""
 
     def __init__(self, folder: Path, telling: Telling) -> None:
         super().__init__(folder)
@@ -99,7 +99,7 @@ class _TellingStores(SqliteStores):
 
 @pytest.fixture
 def telling(given: dict[str, Any]) -> Iterator[Telling]:
-    """Ask for it before a gateway, to look at it between a commit and its news."""
+    """Request it before a gateway, to look at the gateway between a commit and its notification."""
     telling = Telling()
     given["stores"] = lambda folder: _TellingStores(folder, telling)
     yield telling
@@ -137,7 +137,7 @@ class Connect:
         return self._ending.enter_context(Client(gateway.url, **more))
 
     def again(self, gateway: RunningGateway, client: Client, vpn: Vpn | None = None) -> Client:
-        """The client closes, the gateway is restarted, with another Message VPN if one is given; another client."""
+        """Close the client, restart the gateway (with another Message VPN if one is given); a new client."""
         client.close()
         gateway.restart(vpn)
         return self(gateway)

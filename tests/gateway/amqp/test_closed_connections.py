@@ -1,8 +1,8 @@
 """
-What is left of a connection that has closed: nothing, at once, and without Python's cyclic collector, which would come
-for it long after its engine's buffers were wanted for others.
+A closed connection leaves nothing, immediately, and without Python's cyclic collector, which would run long after the
+buffers of its engine are needed for others.
 
-The clients here work below proton's engine: every object of it that is counted is the gateway's.
+The clients here work below proton's engine: every object of the engine that is counted is the gateway's.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ OURS = (
     "websockets.server.",
     "ssl.SSLObject",
 )
-"""Classes that connections are made of."""
+"""The classes that a connection's objects have."""
 
 WAIT_SECONDS = 20.0
 
@@ -94,10 +94,10 @@ class Site:
         assert isinstance(peer, ScriptedPeer)
         return peer
 
-    # --- kinds of clients: each returns when the gateway has all that its kind makes it hold -----------------------
+    # --- kinds of clients: each returns when the gateway holds all that the client makes it hold -------------------
 
     def publisher(self) -> Peer:
-        """Sends messages, the last of them without a look at what became of them, and settled ones."""
+        """Sends messages, the last of them without waiting for outcomes, and a settled one."""
         peer = self.opened()
         peer.attach_sender("topic://t/a")
         peer.publish_all([b"x" * 100] * 50)
@@ -106,7 +106,7 @@ class Site:
         return peer
 
     def relay_publisher(self) -> Peer:
-        """Sends where each message says, and somewhere that there is not."""
+        """Sends on the relay, to a bad address."""
         peer = self.opened()
         peer.attach_sender(None)
         peer.send(transfer_frame(0, 0, Message(address="", body="x").encode()))
@@ -114,7 +114,7 @@ class Site:
         return peer
 
     def receiver(self, address: str, count: int = 0, credit: int = 20, accepts: int = 0) -> Peer:
-        """Receives so many messages, and settles the first ones of them."""
+        """Receives ``count`` messages, and accepts the first ``accepts`` of them."""
         peer = self.opened()
         peer.attach_receiver(address, credit=credit)
         for number in range(count):
@@ -122,7 +122,6 @@ class Site:
         return peer
 
     def browser(self) -> Peer:
-        """Looks at a queue."""
         peer = self.opened()
         peer.attach(0, receiver=True, source=["q", *[None] * 5, Symbol("copy")])
         peer.send(flow_frame(0, 0, 20))
@@ -131,13 +130,12 @@ class Site:
         return peer
 
     def temporary_queue(self) -> Peer:
-        """Has a temporary queue."""
         peer = self.opened()
         peer.attach(0, receiver=True, source=[None, None, None, None, True])
         return peer
 
     def transaction(self) -> Peer:
-        """Published and acknowledged in a transaction, and did not discharge it."""
+        """Publishes and acknowledges in a transaction, and does not discharge it."""
         peer = self.opened()
         peer.attach_coordinator(0)
         txn_id = peer.declare(0, 0)
@@ -146,17 +144,17 @@ class Site:
         peer.skip_to(DISPOSITION)
         peer.first(2, source=["q"])
         peer.disposition(0, in_transaction(txn_id, ACCEPTED))
-        # It is rejected, and no transaction that it is part of can be committed.
+        # It is rejected, and its transaction cannot be committed any more.
         peer.transfer(1, 2, b"no message", state=in_transaction(txn_id))
         peer.skip_to(DISPOSITION)
         return peer
 
     def management(self) -> Peer:
-        """Asked RabbitMQ's node for something."""
+        """Sends a request to RabbitMQ's node."""
         return self._paired(self.opened(2), "/management", REQUEST)
 
     def tokens(self) -> Peer:
-        """Showed a token at Event Hubs' node that is none."""
+        """Sends a bad token to Event Hubs' node."""
         return self._paired(self.opened(3), "$cbs", NO_TOKEN)
 
     @staticmethod
@@ -171,14 +169,14 @@ class Site:
         return peer
 
     def refused_attach(self) -> Peer:
-        """Asked for what there is not."""
+        """Attaches to an invalid address."""
         peer = self.opened()
         peer.attach(0, receiver=True, source=["queue://not//one"])
         peer.expect(DETACH)
         return peer
 
     def detached_links(self) -> Peer:
-        """Has attached and detached links, and is still there."""
+        """Attaches and detaches links, and stays connected."""
         peer = self.opened()
         for handle in range(10):
             peer.attach(handle, receiver=handle % 2 == 1, source=["q"], target=["q"])
@@ -186,14 +184,14 @@ class Site:
         return peer
 
     def protocol_error(self) -> Peer:
-        """Sends on a session that there is not, and is told so."""
+        """Sends on a session that does not exist, and gets a close."""
         peer = self.opened()
         peer.send(frame(TRANSFER, [UInt(0), UInt(0), b"t"], data(b"x"), channel=7))
         peer.skip_to(CLOSE)
         return peer
 
     def session_error(self) -> Peer:
-        """Sends on a link that there is not, has its session ended, and begins another."""
+        """Sends on a link that does not exist, gets an end, and begins another session."""
         peer = self.opened()
         peer.attach_receiver("q", credit=1)
         peer.send(transfer_frame(77, 0, data(b"x")))
@@ -203,7 +201,7 @@ class Site:
         return peer
 
     def suspended_links(self) -> Peer:
-        """Leaves links suspended: one with a delivery that is not settled, and one with a dynamic node."""
+        """Leaves a link suspended, with a delivery that is not settled."""
         peer = self.opened()
         peer.attach_sender("q")
         peer.publish(b"x")
@@ -213,13 +211,11 @@ class Site:
         return peer
 
     def over_tls(self) -> Peer:
-        """Publishes over TLS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._authority.configure_trust(context)
         return self._publishes(Peer.connect(self.gateway.host_and_port(4), tls=context))
 
     def over_websocket(self) -> Peer:
-        """Publishes over WebSocket."""
         return self._publishes(Peer(Tunnel(connected(self.gateway.urls[1]))))  # type: ignore[arg-type]
 
     @staticmethod
@@ -232,17 +228,16 @@ class Site:
         return peer
 
     def silent(self) -> Peer:
-        """Says nothing."""
         return Peer.connect(self.gateway.host_and_port())
 
     def half_signed_in(self) -> Peer:
-        """Does not go on behind the first header."""
+        """Sends nothing after the SASL header."""
         peer = Peer.connect(self.gateway.host_and_port())
         peer.mechanisms()
         return peer
 
     def refused_sign_in(self) -> Peer:
-        """Is nobody that may come in."""
+        """Fails to sign in."""
         peer = Peer.connect(self.gateway.host_and_port())
         assert peer.sasl("PLAIN", b"\0nobody\0wrong") != OK
         return peer
@@ -250,11 +245,10 @@ class Site:
     # --- what is left ---------------------------------------------------------------------------------------------
 
     def wait_until_gone(self) -> None:
-        """The gateway has no connection."""
         wait_until(lambda: not self.gateway.connections(), "the gateway keeps no connection")
 
     def grown(self, before: Counter[str]) -> Counter[str]:
-        """What there is more of than before, once that is nothing, or does not become less."""
+        """What there is more of than before, once there is nothing, or after a time limit."""
         deadline = time.monotonic() + WAIT_SECONDS
         while (grown := self.count() - before) and time.monotonic() < deadline:
             pass
@@ -265,7 +259,7 @@ class Site:
         return self.gateway.call(lambda _: _count())
 
     def most(self) -> Counter[str]:
-        """The same, with a feed for each endpoint: the sweep for expired messages makes them and lets them go."""
+        """The same, with a feed for each endpoint: the sweep for expired messages makes and drops them at any time."""
         counted = self.count()
         endpoints = self.gateway.call(lambda gateway: len(gateway.vpns["default"].broker.endpoints))
         for name in FEED:
@@ -287,7 +281,7 @@ def _count() -> Counter[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _only_new_objects() -> Iterator[None]:
-    """What was there before these tests, a million objects of all that was imported, is not looked at again."""
+    """The million objects of all that was imported before these tests are not looked at again."""
     gc.collect()
     gc.freeze()
     yield
@@ -301,7 +295,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def site(tmp_path: Path, start: Start, authority: trustme.CA) -> Iterator[Site]:
-    """With some messages on the queue `q`; the collector is off."""
+    """A site with messages on the queue `q`; the collector is off."""
     issued = authority.issue_cert("localhost", "127.0.0.1")
     issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
     issued.private_key_pem.write_to_path(tmp_path / "server.key")
@@ -312,7 +306,7 @@ def site(tmp_path: Path, start: Start, authority: trustme.CA) -> Iterator[Site]:
         Listener(port=0, event_hubs_mode=True),
         Listener(port=0, tls=Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")),
     )
-    # A page is less than what lies there: readers are in the midst of it.
+    # A page is smaller than the queue, so that readers are in the middle of it.
     site = Site(start(limits=Limits(read_page_rows=64), listeners=listeners), authority)
     with Peer.opened(site.gateway.host_and_port()) as peer:
         peer.attach_sender("q")
@@ -379,8 +373,8 @@ ENDS = [_closes, _leaves, _resets]
 def test_nothing_is_left_of_a_closed_connection(
     site: Site, kind: Callable[[Site], Peer], ends: list[Callable[[Peer], None]]
 ) -> None:
-    """However a connection ends and whatever it was for, no object of ours and none of the engine's outlives it."""
-    # What is made once, with the first of a kind, is not the connection's.
+    """However a connection ends and whatever it did, no object of ours and none of the engine's outlives it."""
+    # Objects that are made once, with the first connection of a kind, do not count.
     for end in ends:
         end(kind(site))
     site.wait_until_gone()
@@ -412,11 +406,11 @@ def test_nothing_is_left_of_detached_links(site: Site) -> None:
         assert not site.grown(before)
 
 
-# --- what comes when the link is closed already ---------------------------------------------------------------------
+# --- what arrives after a link is closed ----------------------------------------------------------------------------
 
 
 def test_a_commit_that_is_told_of_when_its_publisher_is_gone(telling: Telling, site: Site) -> None:
-    """Deliveries of a connection that is gone are not touched, and its messages are there all the same."""
+    """Deliveries of a lost connection are not touched, and its messages are stored all the same."""
     before = site.gateway.depth("q") or 0
     peer = site.opened()
     peer.attach_sender("q")
@@ -437,7 +431,7 @@ def test_a_commit_that_is_told_of_when_its_publisher_is_gone(telling: Telling, s
 
 
 class _HeldPages(SqliteStores):
-    """Stores whose pages of the log come when they may."""
+    """Stores that return pages of the log only while ``may_read`` is set."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -461,14 +455,14 @@ class _HeldPages(SqliteStores):
 
 @pytest.fixture
 def pages(given: dict[str, Any], tmp_path: Path) -> _HeldPages:
-    """Ask for it before a gateway."""
+    """Request it before a gateway."""
     pages = _HeldPages(tmp_path / "data")
     given["stores"] = lambda folder: pages
     return pages
 
 
 def test_a_page_that_arrives_when_its_reader_is_gone(pages: _HeldPages, site: Site) -> None:
-    """It wakes nobody, and nothing is left of the reader once it is there."""
+    """It wakes nobody, and then nothing is left of the reader."""
     site.gateway.restart()  # History is in the file alone.
     _resets(site.receiver(HISTORY, count=20))
     site.wait_until_gone()

@@ -1,4 +1,4 @@
-"""What one peer can have the log say."""
+"""How many log lines one peer can cause, and how long they are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _told() -> None:
 def test_a_client_that_is_refused_again_and_again_is_told_of_now_and_then(
     start: Start, connect: Connect
 ) -> None:
-    """Hundreds of refused links are some lines; the last one of the connection says how many were left out."""
+    """Hundreds of refused links cause some lines; the connection's last line says how many were left out."""
     gateway = start()
     with capture_logs() as lines:
         client = connect(gateway)
@@ -39,7 +39,7 @@ def test_a_client_that_is_refused_again_and_again_is_told_of_now_and_then(
 
 
 def test_what_stands_in_every_line_is_cut() -> None:
-    """A container-id of 64 kB is not held, and not said, with every line."""
+    """A container-id of 64 kB is not in full in every line."""
     with capture_logs() as lines:
         log = ConnectionLog(1)
         log.bind(container="\x01" * 64_000)
@@ -48,7 +48,7 @@ def test_what_stands_in_every_line_is_cut() -> None:
 
 
 def test_who_connects_again_and_again_is_told_of_now_and_then(start: Start) -> None:
-    """Each connection has a line or two; hundreds of them have some, and what was left out is told at the end."""
+    """Each connection has a line or two; hundreds from one address have some, and a last line counts those left out."""
     gateway = start()
     before, count = COUNTS.held_back, ADDRESS_BURST * 2
     with capture_logs() as lines:

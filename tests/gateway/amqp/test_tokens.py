@@ -1,4 +1,4 @@
-"""Signing in by a token over real sockets: each way to show it, what it permits, until when, and how it is renewed."""
+"""Signing in by a token over real sockets: each mechanism, its rights, its expiry, and its renewal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RIGHTS = "publish:queue://hers consume:queue://hers"
 
 @pytest.fixture
 def gateway(start: Start, provider: ScriptedProvider) -> RunningGateway:
-    """One that takes the provider's tokens, with the rights in them."""
+    """A gateway that accepts the provider's tokens, with the rights in them."""
     return start(listeners=LISTENERS, identity_providers=(provider.settings(rights_claim="scope"),))
 
 
@@ -63,7 +63,7 @@ def begin(peer: Peer, way: str, token: str, name: str = "") -> None:
 
 
 def outcome(peer: Peer, way: str, token: str, name: str = "") -> int:
-    """The outcome's code, the challenge before it answered."""
+    """The code of the SASL outcome; a challenge before it is answered."""
     begin(peer, way, token, name)
     found = peer.frame()
     while found is None or found.code == amqp.SASL_CHALLENGE:
@@ -82,7 +82,9 @@ def outcome(peer: Peer, way: str, token: str, name: str = "") -> int:
 def test_a_token_signs_in_with_the_rights_in_it(
     gateway: RunningGateway, provider: ScriptedProvider, way: str
 ) -> None:
-    """Each way; one queue is hers, and no other; a wrong token, or another's name beside it, is refused."""
+    """
+    By each mechanism. One queue is hers, and no other; a wrong token, or one with another user's name, is refused.
+    """
     token = provider.token(scope=RIGHTS)
     with peer_of(gateway) as peer:
         assert outcome(peer, way, token) == OK
@@ -103,7 +105,7 @@ def test_a_token_signs_in_with_the_rights_in_it(
 
 
 def test_what_is_offered(start: Start, provider: ScriptedProvider) -> None:
-    """Passwords first, for clients that take what they are given for one; tokens as passwords for RabbitMQ's alone."""
+    """Passwords first, as clients might send one as a token; a token as a password is for RabbitMQ's clients only."""
     gateway = start(listeners=LISTENERS, users=USERS, identity_providers=(provider.settings(),))
     for listener in range(3):
         with peer_of(gateway, listener) as peer:
@@ -119,16 +121,16 @@ def test_what_is_offered(start: Start, provider: ScriptedProvider) -> None:
 
 
 SOON_S = 3
-"""Seconds in which a client signs in, and does what it has to before its token expires."""
+"""Seconds in which a client signs in and does its work before its token expires."""
 
 
 def expiring(provider: ScriptedProvider, seconds: float = SOON_S) -> str:
-    """A token that is taken for so long, leeway and all."""
+    """A token that is accepted for ``seconds``, with the leeway included."""
     return provider.token(seconds=seconds - LEEWAY_S, scope=RIGHTS)
 
 
 def when_expired(client: Client, since: float) -> None:
-    """Wait until a token that was made before then has expired, by a client that is still there."""
+    """Wait until a token made before ``since`` has expired; the client must still be connected."""
     client.wait(lambda: time.time() > since + SOON_S + 0.2, "the first token has expired")
     client.sender("hers").send_all([data("one")])
 
@@ -136,7 +138,7 @@ def when_expired(client: Client, since: float) -> None:
 def test_a_token_that_expires_closes_its_connection(
     gateway: RunningGateway, provider: ScriptedProvider
 ) -> None:
-    """With an error that says so; what was accepted before is there."""
+    """With an error that says so; messages accepted before are stored."""
     with Client(gateway.address, user=("any", expiring(provider))) as client:
         client.sender("hers").send_all([data("one")])
         refused = client.closed_by_peer()
@@ -147,7 +149,7 @@ def test_a_token_that_expires_closes_its_connection(
 
 
 def test_rabbitmq_s_clients_renew_their_token(gateway: RunningGateway, provider: ScriptedProvider) -> None:
-    """`PUT /auth/tokens`: the connection goes on; for another user, with other rights, or by no token it does not."""
+    """`PUT /auth/tokens` keeps the connection open; it refuses another user's token, other rights, and a bad token."""
     with Client(gateway.address, user=("any", expiring(provider))) as client:
         pair, since = Pair(client), time.time()
         for bad, why in (
@@ -165,7 +167,7 @@ def test_rabbitmq_s_clients_renew_their_token(gateway: RunningGateway, provider:
 
 
 def test_who_has_signed_in_otherwise_renews_nothing(start: Start, provider: ScriptedProvider) -> None:
-    """With a password, nothing expires; without a provider there are no tokens."""
+    """A connection that signed in with a password is refused a renewal."""
     providers = (provider.settings(),)
     gateway = start(listeners=LISTENERS, users=USERS, identity_providers=providers)
     with Client(gateway.address, user=("ann", PASSWORD)) as client:
@@ -174,7 +176,9 @@ def test_who_has_signed_in_otherwise_renews_nothing(start: Start, provider: Scri
 
 
 def test_event_hubs_clients_put_a_token(gateway: RunningGateway, provider: ScriptedProvider) -> None:
-    """At `$cbs`, as type jwt: before it nothing is permitted, after it what it says; it can be renewed, and expires."""
+    """
+    At `$cbs`, as type jwt: before that nothing is permitted, then what the token says; it can be renewed, and expires.
+    """
     with Client(gateway.urls[1]) as client:
         assert refusal(client.sender, "hers").name == "amqp:unauthorized-access"
         cbs = Node(client, "$cbs")
@@ -202,7 +206,7 @@ def test_event_hubs_clients_put_a_token(gateway: RunningGateway, provider: Scrip
 def test_who_has_signed_in_by_a_token_renews_it_at_cbs(
     gateway: RunningGateway, provider: ScriptedProvider
 ) -> None:
-    """The other way, for clients that have both."""
+    """For clients of a listener with both modes: a put token replaces the one of the sign-in."""
     with Client(gateway.urls[3], user=("any", expiring(provider))) as client:
         cbs, since = Node(client, "$cbs"), time.time()
         put = {"operation": "put-token", "type": "jwt", "name": "sb://host/hers"}
@@ -212,7 +216,10 @@ def test_who_has_signed_in_by_a_token_renews_it_at_cbs(
 
 
 def test_a_provider_that_is_away_at_the_start(start: Start) -> None:
-    """The gateway starts, passwords serve, who shows a token may try again; and is let in when there is a provider."""
+    """
+    The gateway starts, and passwords work. A client with a token is told to try again, and is let in once there is a
+    provider.
+    """
     provider = ScriptedProvider()
     gateway = start(listeners=LISTENERS, users=USERS, identity_providers=(provider.settings(),))
     with provider:
@@ -231,7 +238,7 @@ def test_a_provider_that_is_away_at_the_start(start: Start) -> None:
 def test_a_provider_that_hangs_costs_who_asks_no_more_than_a_handshake(
     start: Start, provider: ScriptedProvider
 ) -> None:
-    """Twenty wait for one answer, each as long as anybody has to sign in; others go on."""
+    """Twenty clients wait for one answer, each for the handshake timeout at most; others sign in meanwhile."""
     limits = Limits(handshake_timeout_ms=1_000)
     gateway = start(
         limits=limits, listeners=LISTENERS, users=USERS, identity_providers=(provider.settings(),)
@@ -249,7 +256,7 @@ def test_a_provider_that_hangs_costs_who_asks_no_more_than_a_handshake(
 
 
 def test_no_token_is_in_the_log(start: Start, provider: ScriptedProvider) -> None:
-    """Good, wrong, too long, at each door; and the connection ends cleanly for one of 64 KB."""
+    """Good, wrong, or too long, wherever it is sent; a connection that sends one of 64 KB ends cleanly."""
     gateway = start(listeners=LISTENERS, identity_providers=(provider.settings(rights_claim="scope"),))
     good, long = provider.token(scope=RIGHTS), provider.token(more="x" * 48_000)
     shown = [good, provider.token(aud="others"), provider.token(by="two"), long]
@@ -272,7 +279,7 @@ def test_no_token_is_in_the_log(start: Start, provider: ScriptedProvider) -> Non
 
 @pytest.mark.slow
 def test_tokens_of_a_provider_that_others_wrote(start: Start) -> None:
-    """Its metadata and keys are found by its issuer; when it comes back with other keys, they are found, too."""
+    """Its metadata and keys are found from its issuer; after it restarts with other keys, those are found, too."""
     port = free_port()
     settings = IdentityProvider(issuer=f"http://127.0.0.1:{port}", audience="rewind", rights_claim="rights")
     gateway = start(listeners=LISTENERS, identity_providers=(settings,))

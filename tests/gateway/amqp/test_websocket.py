@@ -73,7 +73,7 @@ def opened(websocket: ClientConnection, piece: int = 1 << 20) -> Peer:
 
 
 def how_it_ends(websocket: ClientConnection) -> int:
-    """The code of the close that comes next."""
+    """The code of the WebSocket's close, which comes next."""
     with pytest.raises(ConnectionClosed) as closed:
         websocket.recv(15)
     assert closed.value.rcvd is not None
@@ -82,7 +82,7 @@ def how_it_ends(websocket: ClientConnection) -> int:
 
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
-    """It listens for WebSockets, with limits, and for sockets."""
+    """A gateway that listens for WebSockets, with limits, and for plain sockets."""
     limited = WebSocket(origins=(PAGE,), max_message_bytes=100_000)
     return start(listeners=(Listener(port=0, websocket=limited), Listener(port=0)))
 
@@ -94,7 +94,7 @@ def connected(url: str, **options: Any) -> ClientConnection:
 @pytest.mark.parametrize("piece", [1 << 20, 1], ids=["at once", "byte by byte"])
 def test_a_client_publishes_and_consumes(gateway: RunningGateway, piece: int) -> None:
     """
-    AMQP's bytes are the payload, however they are cut into messages; the subprotocol is amqp. What came over a
+    AMQP's bytes are the payload, however they are cut into messages; the subprotocol is amqp. A message sent over a
     WebSocket is consumed over TCP, too.
     """
     websocket = connected(gateway.url)
@@ -141,8 +141,8 @@ def test_who_may_not_connect_is_told_why(
     gateway: RunningGateway, options: dict[str, Any], status: int, word: bytes
 ) -> None:
     """
-    Who does not ask for amqp (AMQP WebSocket Binding, section 2.1), and a script of a page that the settings do not
-    name; those of others connect.
+    A client that does not ask for amqp (AMQP WebSocket Binding, section 2.1), and a script of a page whose origin is
+    not configured; one of a configured origin connects.
     """
     with pytest.raises(InvalidStatus) as refused:
         connect_websocket(gateway.url, legacy=True, **options)
@@ -155,7 +155,7 @@ def test_who_may_not_connect_is_told_why(
     ("sent", "code"), [("AMQP", 1003), (bytes(100_001), 1009)], ids=["text", "more than the limit"]
 )
 def test_what_is_no_amqp_ends_it(gateway: RunningGateway, sent: str | bytes, code: int) -> None:
-    """A text message, and one that is too large, before it is held in memory."""
+    """A text message ends it, and so does one that is too large, before that is held in memory."""
     websocket = connected(gateway.url)
     websocket.send(sent)
     assert how_it_ends(websocket) == code
@@ -173,13 +173,13 @@ def test_a_stop_is_told_through_it(gateway: RunningGateway) -> None:
 SESSIONS = b"".join(
     frame(BEGIN, [None, UInt(0), UInt(WINDOW), UInt(WINDOW)], channel=channel) for channel in range(1, 150)
 )
-"""More than is dealt with in one turn of the loop."""
+"""More than one turn of the loop handles."""
 
 
 @pytest.mark.parametrize("before", [b"", SESSIONS], ids=["at once", "in a later turn"])
 @pytest.mark.parametrize("last", [b"\x88\x80\0\0\0\0", b"\xff\xff"], ids=["a close", "no frame"])
 def test_what_came_before_the_end_counts(gateway: RunningGateway, before: bytes, last: bytes) -> None:
-    """An accept and a message that are read together with the WebSocket's close, or with what ends it as wrong."""
+    """An accept and a message that are read together with the WebSocket's close, or with bytes that are no frame."""
     websocket = connected(gateway.url)
     peer = opened(websocket)
     peer.attach_sender("queue://q")
@@ -197,7 +197,7 @@ def test_what_came_before_the_end_counts(gateway: RunningGateway, before: bytes,
 
 
 def test_who_connects_and_does_not_ask_is_cut_off(start: Start) -> None:
-    """The time to open begins with the socket: waiting before the upgrade does not prolong it."""
+    """The handshake timeout begins with the socket: waiting before the upgrade does not prolong it."""
     gateway = start(
         limits=Limits(handshake_timeout_ms=100), listeners=(Listener(port=0, websocket=WebSocket()),)
     )
@@ -220,7 +220,7 @@ def test_it_goes_through_tls(start: Start, tmp_path: Path) -> None:
 
 
 def test_an_origin_is_written_as_browsers_send_it() -> None:
-    """A path would never match, and is refused with what would be right."""
+    """With a path it would never match: the error says what to write."""
     with pytest.raises(ConfigError, match="write `https://HOST`"):
         parse('[[listener]]\n[listener.websocket]\norigins = ["https://a.example.com/"]\n')
 
@@ -246,7 +246,9 @@ HEAD = (
 def test_what_is_behind_the_upgrade_is_answered_behind_it(
     gateway: RunningGateway, caplog: pytest.LogCaptureFixture, version: str, behind: bytes, status: bytes
 ) -> None:
-    """A client that waits for no answer is told of its upgrade first, whatever it sent with it; nothing fails."""
+    """
+    A client that sends more before the answer gets the answer to its upgrade first, whatever it sent; nothing fails.
+    """
     with Peer.connect(gateway.host_and_port()) as peer:
         peer.send(HEAD.format(version=version).encode() + behind)
         assert peer.take(12) == b"HTTP/1.1 " + status

@@ -1,4 +1,4 @@
-"""What an attach asks for: addresses in each form, and what is selected."""
+"""Addresses in each form, dynamic nodes, the anonymous relay, selectors, and the no-local filter."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NOTHING: dict[str, tuple[str, str | None]] = {
     "unknown?create=never": ("amqp:not-found", "amqp:not-found"),
     "hub/ConsumerGroups/$Default/Partitions/1": (INVALID, "amqp:not-found"),
 }
-"""Addresses, and how they are refused as a target and as a source."""
+"""The conditions that refuse an address as a target and as a source (None: the source is good)."""
 
 
 def test_addresses_that_name_nothing(gateway: RunningGateway, client: Client) -> None:
@@ -73,7 +73,7 @@ def test_event_hubs_form(client: Client, prefix: str) -> None:
 
 
 def test_the_topic_of_a_queue_needs_the_queue(client: Client) -> None:
-    """The topic of a queue is a way to send to it, where it is; where it is not, the attach is refused."""
+    """`topic://#queue/NAME` sends to the queue NAME if that exists; otherwise the attach is refused."""
     refused = refusal(client.sender, "topic://#queue/orders")
     assert (refused.name, "queue://orders" in refused.text) == ("amqp:not-found", True)
     receiver = client.receiver("orders")
@@ -88,8 +88,8 @@ def test_the_topic_of_a_queue_needs_the_queue(client: Client) -> None:
 @pytest.mark.parametrize("end", ["close", "cut"])
 def test_a_dynamic_queue(gateway: RunningGateway, connect: Connect, node: str, end: str) -> None:
     """
-    A dynamic node is a temporary queue with a name of its own, for others to send to and consume from. It is deleted
-    with the link that asked for it: others' links to it are told, and its name is not found any more.
+    A dynamic node is a temporary queue with a unique name, which others can send to and consume from. It is deleted
+    with the link that asked for it: other links to it are detached, and its name is not found any more.
     """
     owner, other = connect(gateway), connect(gateway)
     attach = owner.receiver if node == "source" else owner.sender
@@ -138,7 +138,9 @@ def test_a_client_that_is_gone_before_its_attach_is_answered(
 
 @pytest.mark.parametrize("in_transaction", [False, True])
 def test_a_jms_producer_says_whether_to_is_a_queue(client: Client, in_transaction: bool) -> None:
-    """One without a destination has no link to say it by: `x-opt-jms-dest` of each message does (AMQP JMS mapping)."""
+    """
+    Without a destination it sends on the relay, where `x-opt-jms-dest` of each message says it (AMQP JMS mapping).
+    """
     on = {"topic": client.receiver("topic://orders"), "queue": client.receiver("orders")}
     controller, relay = Controller(client), client.sender(None)
     for annotation, where in (
@@ -162,7 +164,9 @@ def test_a_jms_producer_says_whether_to_is_a_queue(client: Client, in_transactio
 
 @pytest.mark.parametrize("settled", [False, True])
 def test_the_relay_delivers_by_to(client: Client, settled: bool) -> None:
-    """On the anonymous relay each message goes where its `to` says, queue or topic, and each place keeps the order."""
+    """
+    On the anonymous relay each message goes where its `to` says, queue or topic; each destination keeps the order.
+    """
     subscriber = client.receiver("topic://a/>", credit=100)
     relay = client.sender(None)
     for i in range(30):
@@ -173,7 +177,7 @@ def test_the_relay_delivers_by_to(client: Client, settled: bool) -> None:
 
 
 def test_the_relay_rejects_a_bad_to(client: Client) -> None:
-    """A message on the relay whose `to` is no address to send to is rejected, and the relay goes on."""
+    """A message on the relay whose `to` is not a valid target is rejected, and the link stays attached."""
     relay = client.sender(None)
     for raw, condition in (
         (data("no properties"), INVALID),
@@ -192,7 +196,7 @@ START = "rewind:replay-start"
 
 
 def again(client: Client, receiver: Receiver) -> Receiver:
-    """The same link, detached without closing, with all of its source as it was answered (section 2.6.3)."""
+    """Detach a link without closing it, and attach it with the source that the gateway answered (section 2.6.3)."""
     answered = receiver.link.remote_source
     link_name = receiver.link.name
     held = client.session.receiver("to hold what was answered")
@@ -206,7 +210,7 @@ def again(client: Client, receiver: Receiver) -> Receiver:
 
 
 def test_a_consumer_goes_on_and_rewinds_nothing(client: Client) -> None:
-    """Who consumes from a queue, beside others, asked for no replay, and by attaching again does not ask for one."""
+    """A consumer that attaches again with the answered source asks for no replay, which would be refused here."""
     client.sender("orders").send_all(data(i) for i in range(4))
     client.receiver("orders")
     consumer = client.receiver("orders", filters={"apache.org:selector-filter:string": "TRUE"}, credit=2)
@@ -221,24 +225,26 @@ SECOND = Described(symbol(START), "#2")
 @pytest.mark.parametrize(
     ("address", "options", "first"),
     [
-        # A start `live` is no replay, whatever offset it was when the link was attached.
+        # The start `live` asks for no replay, whatever offset it resolved to at the first attach.
         ("orders", {"filters": {START: "live"}}, 0),
-        # A browser cannot ask for a replay; its answer says nothing that it could not ask for.
+        # A browser cannot ask for a replay, so its answer has no start.
         ("orders", {"set_up": browsing}, 0),
-        # The start that was asked for is there again, or the offset that it was resolved to, or both, which is one.
+        # The answer has the start as requested, the resolved offset, or both; both count as one start.
         *(
             (address, {"filters": {key: SECOND}}, 1)
             for address in ("log://>", "orders")
             for key in (START, "x")
         ),
-        # A filter of another dialect stays beside the resolved start, and counts.
+        # A filter of another dialect stays in the answer, next to the resolved start, and holds.
         ("orders", {"capabilities": ["stream"], "filters": {"rabbitmq:stream-offset-spec": "first"}}, 0),
     ],
 )
 def test_what_is_in_place_is_in_place_again(
     client: Client, address: str, options: dict[str, Any], first: int
 ) -> None:
-    """A link that is attached again with the source of its answer gets what it got before, and what came since."""
+    """
+    A link attached again with the source of its answer gets the same messages as before, and those published since.
+    """
     queue = "orders?kind=stream" if "capabilities" in options else "orders"
     client.sender(queue).send_all(data(i) for i in range(4))
     receiver = client.receiver(address, **options)
@@ -256,7 +262,7 @@ def test_a_bounded_replay_keeps_its_bound(client: Client) -> None:
 
 
 def test_what_its_capabilities_said_is_still_said(client: Client) -> None:
-    """A bare address that is a topic, and a subscription that is shared, are so in the answer, too."""
+    """The answer still says that a bare address is a topic, and that a subscription is shared."""
     first = client.receiver("a/>", name="sub|1", capabilities=["topic", "shared"])
     client.sender("topic://a/b").send_all([data(0)])
     second = again(client, client.receiver("a/>", name="sub|2", capabilities=["topic", "shared"]))
@@ -275,8 +281,8 @@ def test_a_consumer_takes_what_its_selector_matches_and_leaves_the_rest_in_place
     gateway: RunningGateway, connect: Connect
 ) -> None:
     """
-    Out of the middle comes what matches, also behind thousands of messages that do not, in pages from the store; a
-    consumer without a selector gets the others, in order.
+    The consumer gets what matches, also from behind thousands of messages that do not, which are read from the store in
+    pages; a consumer without a selector gets the rest, in order.
     """
     connect(gateway).sender("orders").send_all(selectable(i) for i in range(3_000))
     gateway.restart()
@@ -297,7 +303,7 @@ def test_accepted_filters_are_in_the_reply_and_others_are_not(client: Client) ->
 
 
 def test_a_selector_that_is_none_is_refused_with_its_place(client: Client) -> None:
-    """A bad selector gets amqp:invalid-field, a sentence, and the character it stumbles over."""
+    """A bad selector is refused with amqp:invalid-field and a text that names the character at which it goes wrong."""
     for address in ("orders", "log://>"):
         refused = refusal(client.receiver, address, filters={SELECTOR: "n = = 3"})
         assert refused.name == "amqp:invalid-field"
@@ -305,7 +311,9 @@ def test_a_selector_that_is_none_is_refused_with_its_place(client: Client) -> No
 
 
 def test_a_browser_sees_everything_and_takes_nothing(client: Client) -> None:
-    """It gets what lies on the queue, by its selector, also what is unsettled; it cannot ask for a replay."""
+    """
+    A browser gets all messages on the queue that its selector matches, unsettled ones too; it cannot ask for a replay.
+    """
     client.sender("orders").send_all(selectable(i) for i in range(20))
     consumer = client.receiver("orders", credit=5)
     held = consumer.take(5)
@@ -324,7 +332,9 @@ def test_a_browser_sees_everything_and_takes_nothing(client: Client) -> None:
 def test_a_browser_misses_nothing_that_comes_while_it_looks(
     gateway: RunningGateway, connect: Connect
 ) -> None:
-    """A browser sees every message that a publisher adds meanwhile, however its looks and the commits fall together."""
+    """
+    A browser sees every message that a publisher adds meanwhile, whatever the timing of its reads and the commits.
+    """
     client, publisher = connect(gateway), connect(gateway)
     looking = browser(client, "orders", credit=1_000)
     sender = publisher.sender("orders")
@@ -342,11 +352,11 @@ FORMS: list[dict[str, Any]] = [
     {NO_LOCAL: []},
     {"no-local": Described(ulong(0x0000_468C_0000_0003), "NoLocalFilter{}")},
 ]
-"""By name, and as Qpid JMS sends it."""
+"""The filter by its name, and by its code as Qpid JMS sends it."""
 
 
 def knows(gateway: RunningGateway) -> int:
-    """Connections for whose sake origins are remembered."""
+    """How many connections have a consumer that needs the origins of messages to be remembered."""
     return gateway.call(lambda running: len(running.vpns["default"].origins.watchers))
 
 
@@ -355,7 +365,10 @@ def knows(gateway: RunningGateway) -> int:
 def test_a_subscriber_is_not_given_its_own_messages(
     gateway: RunningGateway, connect: Connect, filters: dict[str, Any]
 ) -> None:
-    """What its own connection publishes is not even stored for it, settled or not, by link or relay; others get it."""
+    """
+    What its own connection publishes, settled or not, by link or relay, is not even stored for it; other subscribers
+    get it.
+    """
     own, other = connect(gateway), connect(gateway)
     receiver = own.receiver("topic://news", filters=filters, credit=50)
     assert set(filters) <= set(receiver.filters), "the reply says that it is applied"
@@ -371,12 +384,12 @@ def test_a_subscriber_is_not_given_its_own_messages(
     assert texts(receiver.take(1)) == ["theirs"]
     all_of_them = [*(f"own {i}" for i in range(1, 6)), "theirs"]
     assert texts(everything.take(6)) == all_of_them
-    # Settled ones are not in the log.
+    # Direct messages are not in the log.
     assert texts(other.read_log()) == [text for text in all_of_them if text != "own 4"]
 
 
 def test_a_durable_subscriber_goes_by_its_container(gateway: RunningGateway, connect: Connect) -> None:
-    """What its container publishes while it is away, on whatever connection and over a restart, is not kept for it."""
+    """What its container publishes while it is detached, on any connection and after a restart, is not kept for it."""
     subscription: dict[str, Any] = {"name": "durable", "durable": True, "filters": FORMS[0]}
     first = connect(gateway, container="app")
     first.receiver("topic://news", **subscription).detach()
@@ -390,7 +403,7 @@ def test_a_durable_subscriber_goes_by_its_container(gateway: RunningGateway, con
 
 
 def test_a_durable_subscriber_that_comes_back_as_another(gateway: RunningGateway, connect: Connect) -> None:
-    """A new container takes the subscription over with all that lies there; from then on its own is left out."""
+    """Another container takes the subscription over with the messages on it; from then on its own are left out."""
     subscription: dict[str, Any] = {"name": "durable", "durable": True}
     first, second = connect(gateway, container="first"), connect(gateway, container="second")
     first.receiver("topic://news", **subscription, filters=FORMS[0]).detach()
@@ -409,7 +422,7 @@ def test_a_durable_subscriber_that_comes_back_as_another(gateway: RunningGateway
 
 # --- queues, the log and browsers -------------------------------------------------------------------------------------
 def test_a_queues_consumer_leaves_its_own_to_others(gateway: RunningGateway, connect: Connect) -> None:
-    """Skipped for that consumer, its own messages stay on the queue, in their place, for whoever comes."""
+    """The consumer's own messages are skipped, and stay in their place on the queue for other consumers."""
     own, other = connect(gateway), connect(gateway)
     receiver = own.receiver("orders", filters=FORMS[0], credit=50)
     mine, theirs = own.sender("orders"), other.sender("orders")
@@ -422,7 +435,7 @@ def test_a_queues_consumer_leaves_its_own_to_others(gateway: RunningGateway, con
 
 @pytest.mark.parametrize("address", ["log://>", "tape"])
 def test_a_log_readers_own_are_left_out(start: Start, connect: Connect, address: str) -> None:
-    """Of what comes live, a reader of the log or of a stream is not given its own; what came before is not local."""
+    """A reader of the log or of a stream does not get its own live messages; history is not filtered."""
     vpn = Vpn(queues={"tape": Queue(kind="stream", subscriptions=("news",))})
     gateway = start(vpn=vpn)
     own, other = connect(gateway), connect(gateway)
@@ -447,7 +460,7 @@ def test_a_log_readers_own_are_left_out(start: Start, connect: Connect, address:
 def test_other_forms(
     client: Client, connect: Connect, gateway: RunningGateway, options: dict[str, Any]
 ) -> None:
-    """It goes with a selector; a browser and a dynamic source leave out what is their own, too."""
+    """No-local holds together with a selector, on a browser, and on a dynamic source."""
     receiver = client.receiver(**{"address": "orders", "filters": FORMS[0], "credit": 50} | options)
     client.sender(receiver.address).send_all([data("own")])
     connect(gateway).sender(receiver.address).send_all([data("theirs")])
@@ -458,7 +471,7 @@ def test_other_forms(
 def test_nothing_is_remembered_once_nobody_asks(
     client: Client, connect: Connect, gateway: RunningGateway
 ) -> None:
-    """Origins are known from the first connection with such a consumer to the end of the last; topics need none."""
+    """Origins are remembered while a connection has a no-local consumer of a queue; topic subscribers need none."""
     client.receiver("topic://news", filters=FORMS[0])
     assert knows(gateway) == 0
     one, two = connect(gateway), connect(gateway)

@@ -1,4 +1,4 @@
-"""The bare message is never re-encoded: every byte of it comes out as it went in, by whatever way it comes."""
+"""The bare message is never re-encoded: every byte is delivered as it was sent, on every way to a consumer."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def by_every_way(gateway: RunningGateway, connect: Connect, raws: list[bytes]) -
 
 
 def test_every_kind_of_message_by_every_way(gateway: RunningGateway, connect: Connect) -> None:
-    """Messages of all shapes and values of all types come bit for bit from queue, log and replay, also later."""
+    """Messages of all shapes, with values of all types, arrive bit for bit from queue, log and replay."""
     raws = list(BARE.values())
     for way, taken in by_every_way(gateway, connect, raws).items():
         for (name, bare), message in zip(BARE.items(), taken, strict=True):
@@ -123,7 +123,9 @@ def test_every_kind_of_message_by_every_way(gateway: RunningGateway, connect: Co
 
 
 def test_every_kind_of_front_by_every_way(gateway: RunningGateway, connect: Connect) -> None:
-    """Header and annotations of a message's own come along, whatever they are, and nothing of ours can be forged."""
+    """
+    A message's own header and annotations are delivered, in any form; those that the gateway sets cannot be forged.
+    """
     bare = BARE["all sections"]
     for way, taken in by_every_way(gateway, connect, [front + bare for front in FRONTS.values()]).items():
         for number, (name, message) in enumerate(zip(FRONTS, taken, strict=True)):
@@ -131,7 +133,7 @@ def test_every_kind_of_front_by_every_way(gateway: RunningGateway, connect: Conn
             assert message.bare == bare, where
             assert message.annotations["x-opt-sequence-number"] == number + 1, where
             assert message.annotations["x-opt-replay-id"].startswith("rmid1:"), where
-            # What a replay put on the queue stays what it is over a restart.
+            # A replayed message on the queue is still one after a restart.
             is_replayed = way not in ("queue", "queue, again")
             assert message.is_end == (number == len(FRONTS) - 1 and is_replayed), where
         by_name = dict(zip(FRONTS, taken, strict=True))

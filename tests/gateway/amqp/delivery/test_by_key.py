@@ -25,7 +25,7 @@ either_depth = pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide",
 
 
 def message(key: object, number: int, sequence: int | None = None, **properties: object) -> bytes:
-    """A message of a group, whose body says which, and its number there."""
+    """A message of a group, whose body is the group and the message's number in it."""
     group = None if key is None else str(key)
     fields = [*[None] * 10, group, None if sequence is None else codec.UInt(sequence)]
     application = section(APPLICATION_PROPERTIES, properties) if properties else b""
@@ -33,7 +33,7 @@ def message(key: object, number: int, sequence: int | None = None, **properties:
 
 
 def numbered(groups: int, each: int) -> list[bytes]:
-    """So many of each group, in turns."""
+    """``each`` messages of each group, interleaved."""
     return [message(f"g{group}", number) for number in range(each) for group in range(groups)]
 
 
@@ -51,8 +51,8 @@ class Crew:
 
     def work(self, count: int) -> None:
         """
-        All process messages, in small steps, until so many are processed, or a few more. One that a consumer had
-        settled before it died may come again; none comes before what is in front of it.
+        All consumers process messages in small steps until at least ``count`` are processed. One that a consumer had
+        settled before it died may come again; none comes before an earlier one of its key.
         """
         while self.count < count:
             for receiver in self.receivers:
@@ -76,8 +76,8 @@ def test_order_holds_while_consumers_die_and_come(
     start: Start, connect: Connect, queue: Queue, limits: Limits
 ) -> None:
     """
-    What a dead consumer had unsettled comes first again, in order, before anything behind it; so does what all of them
-    had when the gateway stopped. It is the same with a replay by which all is processed once more.
+    What a dead consumer had unsettled is redelivered in order before later messages of the key; so is what all
+    consumers had when the gateway stopped. A replay of all messages keeps the order, too.
     """
     gateway = start(vpn=Vpn(queues={"q": queue}), limits=limits)
     connect(gateway).sender("q").send_all(numbered(25, 8))
@@ -100,7 +100,9 @@ def test_order_holds_while_consumers_die_and_come(
 
 
 def test_a_last_message_ends_its_group(start: Start, connect: Connect) -> None:
-    """What follows goes to another consumer, once the group's is done with it; messages without a group go anywhere."""
+    """
+    Once a group's last message is settled, another consumer may get the group; messages without a group go anywhere.
+    """
     gateway = start(vpn=Vpn(queues={"q": Queue(message_groups=True)}))
     sender = connect(gateway).sender("q")
     first = connect(gateway).receiver("q", credit=2)
@@ -120,7 +122,7 @@ def test_a_last_message_ends_its_group(start: Start, connect: Connect) -> None:
 
 
 def test_partitions_are_told_by_a_property(start: Start, connect: Connect) -> None:
-    """By an application property of any type, or by ids in turn; selectors take what they match of their partitions."""
+    """The property may have any type; a consumer's selector takes what it matches of the consumer's partitions."""
     gateway = start(vpn=Vpn(queues={"q": Queue(partitions=3, partition_key="customer")}))
     client = connect(gateway)
     client.sender("q").send_all(

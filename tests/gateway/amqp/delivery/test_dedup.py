@@ -1,4 +1,4 @@
-"""Publisher deduplication over the wire: one message of an id is stored, whoever sends it again, and when."""
+"""Publisher deduplication over the wire: of messages with the same id one is stored, whoever repeats it, and when."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.transactions import Controller, publish
 
 
 def named(one: Any, text: str = "x", annotation: Any = None) -> bytes:
-    """A message with a message-id, and perhaps the annotation."""
+    """A message with this message-id, and with `x-opt-dedup-id` if an annotation is given."""
     front = (
         b"" if annotation is None else section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-dedup-id"): annotation})
     )
@@ -44,7 +44,7 @@ def duplicates(gateway: RunningGateway) -> int:
 
 
 def test_a_duplicate_is_accepted_and_stored_once(start: Start, connect: Connect, vpn: Vpn) -> None:
-    """In the queue, in the log, and on whatever else the topic leads to; in one batch, too, and from another link."""
+    """In the queue, in the log, and on other endpoints of the topic; within one batch, too, and from another link."""
     gateway = start(vpn)
     client, other = connect(gateway), connect(gateway)
     messages = [named("a", "1"), named("a", "2"), named(None, "3"), named(None, "4"), named(ULong(1), "5")]
@@ -61,7 +61,7 @@ def test_a_duplicate_is_accepted_and_stored_once(start: Start, connect: Connect,
 
 
 def test_ids_of_64_kb_and_those_of_others(start: Start, connect: Connect, vpn: Vpn) -> None:
-    """Of each 17 bytes are kept; whoever may publish there shares the ids of all, and no type is another's."""
+    """Of each id 17 bytes are kept. All publishers to the queue share its window; ids of different types differ."""
     gateway = start(vpn)
     long, sent = "i" * 65_536, [named(f"{number}" + "i" * 65_535) for number in range(5)]
     one, other = connect(gateway).sender("once"), connect(gateway).sender("topic://t/y")
@@ -78,7 +78,7 @@ def test_ids_of_64_kb_and_those_of_others(start: Start, connect: Connect, vpn: V
 
 
 def test_ids_leave_the_window(start: Start, connect: Connect, clock: Clock, vpn: Vpn) -> None:
-    """By count, and by age; a clock that goes back makes none leave."""
+    """By count and by age; a clock that goes back removes none."""
     gateway = start(vpn)
     client = connect(gateway)
     sender = client.sender("once")
@@ -93,7 +93,7 @@ def test_ids_leave_the_window(start: Start, connect: Connect, clock: Clock, vpn:
 
 
 def test_a_restart_forgets_nothing(start: Start, connect: Connect, vpn: Vpn) -> None:
-    """Neither of what was consumed meanwhile; and no more is remembered than before."""
+    """Ids of consumed messages are remembered, too, and the window is no larger than before."""
     gateway = start(vpn)
     client = connect(gateway)
     client.sender("once").send_all([named("a", "1"), named("b", "2"), named("c", "3"), named("d", "4")])
@@ -109,7 +109,9 @@ def test_a_restart_forgets_nothing(start: Start, connect: Connect, vpn: Vpn) -> 
 def test_two_on_their_way_stand_and_fall_together(
     start: Start, connect: Connect, telling: Telling, vpn: Vpn, full_disk: Any
 ) -> None:
-    """A duplicate is accepted after what it repeats is durable, and not before; if that fails, it was never here."""
+    """
+    A duplicate is accepted only after the first message is durable; if that cannot be stored, the id is forgotten.
+    """
     gateway = start(vpn)
     one, two = connect(gateway), connect(gateway)
     first, second = one.sender("once"), two.sender("once")
@@ -131,7 +133,7 @@ def test_two_on_their_way_stand_and_fall_together(
 
 
 def test_in_a_transaction(start: Start, connect: Connect, vpn: Vpn) -> None:
-    """Two in one are one; what is rolled back leaves no id."""
+    """Of two with one id in a transaction one is stored; a rollback leaves no id."""
     gateway = start(vpn)
     client = connect(gateway)
     controller, sender = Controller(client), client.sender("once")

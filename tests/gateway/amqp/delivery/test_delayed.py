@@ -23,7 +23,7 @@ HOUR = Long(HOUR_MS)
 def delayed(
     text: str | int, delay_ms: Any = HOUR, *, header: Any = None, to: str | None = None, **annotations: Any
 ) -> bytes:
-    """A message that asks to be delivered after so many milliseconds, or what annotations of these names say."""
+    """A message with `x-opt-delivery-delay`, and with `x-opt-delivery-NAME` for each of these annotations."""
     said = {f"x-opt-delivery-{name}": value for name, value in annotations.items()}
     front = b"" if header is None else section(HEADER, header)
     properties = b"" if to is None else section(PROPERTIES, [None, None, to])
@@ -37,7 +37,7 @@ def delayed(
 
 
 def waiting(gateway: RunningGateway, name: str) -> int:
-    """How many messages wait on an endpoint for their time."""
+    """How many delayed messages an endpoint has that are not due."""
     return gateway.call(lambda g: g.vpns["default"].endpoints.by_name[name].backlog.delayed.messages)
 
 
@@ -55,8 +55,8 @@ def listed(gateway: RunningGateway, name: str) -> list[DelayedMessage]:
 @pytest.mark.parametrize("kind", [Timestamp, Long, ULong, int])
 def test_a_message_is_delivered_when_its_time_has_come(client: Client, kind: type[int]) -> None:
     """
-    Not before, and not much later; it is accepted at once, and others overtake it. `x-opt-delivery-time`, in ms since
-    the epoch, goes before a delay; one in the past is now.
+    Not before, and not much later. It is accepted immediately, and others overtake it. `x-opt-delivery-time`, in ms
+    since the epoch, takes precedence over a delay; a time in the past means now.
     """
     sender, receiver = client.sender("orders"), client.receiver("orders", credit=10)
     started = time.time()
@@ -75,7 +75,7 @@ def test_a_message_is_delivered_when_its_time_has_come(client: Client, kind: typ
 def test_a_topic_s_subscribers_each_have_it_in_time(
     client: Client, connect: Connect, gateway: RunningGateway
 ) -> None:
-    """Those who subscribed when it was published; who comes later has missed it (Jakarta Messaging 3.1, 7.9)."""
+    """Each subscriber at the time of publishing gets it; a later one does not (Jakarta Messaging 3.1, 7.9)."""
     there = [connect(gateway).receiver("topic://a/b", credit=5) for _ in range(2)]
     client.sender(None).send_all([delayed("x", Long(300), to="topic://a/b")])
     late = connect(gateway).receiver("topic://a/*", credit=5)
@@ -84,7 +84,7 @@ def test_a_topic_s_subscribers_each_have_it_in_time(
 
 
 def test_by_priority_among_what_is_ready(start: Start, connect: Connect) -> None:
-    """On a queue that delivers by priority, a message has its own once its time has come."""
+    """On a queue that delivers by priority, a delayed message that is due is delivered by its priority."""
     gateway = start(Vpn(queues={"ranked": Queue(priorities=True)}))
     client = connect(gateway)
     client.sender("ranked").send_all(
@@ -98,7 +98,7 @@ def test_by_priority_among_what_is_ready(start: Start, connect: Connect) -> None
 
 
 def test_a_restart_forgets_nothing(clock: Clock, gateway: RunningGateway, connect: Connect) -> None:
-    """What is not due waits on, what became due meanwhile is delivered."""
+    """A message that is not due still waits; one that became due meanwhile is delivered."""
     connect(gateway).sender("orders").send_all([delayed("soon"), delayed("later", Long(3 * HOUR_MS))])
     gateway.stop()
     clock.ms += 2 * HOUR_MS
@@ -115,7 +115,7 @@ def test_a_restart_forgets_nothing(clock: Clock, gateway: RunningGateway, connec
 
 
 def test_the_log_has_it_at_once(client: Client, gateway: RunningGateway) -> None:
-    """Who reads the log need not wait; nor does who replays the queue, and then it does not come a second time."""
+    """A log reader does not wait for the time; nor does a replay of the queue, and then it is not delivered again."""
     sender = client.sender("orders")
     sender.send_all([data("first"), delayed("second")])
     reader = client.receiver("log://>", filters=BEGINNING, credit=5)
@@ -131,7 +131,7 @@ def test_the_log_has_it_at_once(client: Client, gateway: RunningGateway) -> None
 def test_what_is_published_during_a_replay_waits_for_its_time(
     clock: Clock, gateway: RunningGateway, connect: Connect, count: int
 ) -> None:
-    """It is no history, also where the log has it before the replay gets there: it comes in its time, once."""
+    """It is not history, even where the log has it before the replay gets there: it is delivered once, at its time."""
     client = connect(gateway)
     sender = client.sender("orders")
     sender.send_all(data(i) for i in range(count))
@@ -150,7 +150,7 @@ def test_what_is_published_during_a_replay_waits_for_its_time(
 
 
 def test_a_dead_letter_is_not_delayed_once_more(start: Start, connect: Connect, clock: Clock) -> None:
-    """What the gateway publishes again has lost the annotation: its time has come, here and at other gateways."""
+    """The dead letter lacks the delay annotations, so that neither this gateway nor another delays it again."""
     gateway = start(Vpn(queues={"orders": Queue(dead_message_queue="dead"), "dead": Queue()}))
     client = connect(gateway)
     client.sender("orders").send_all([delayed("x")])
@@ -164,8 +164,8 @@ def test_a_dead_letter_is_not_delayed_once_more(start: Start, connect: Connect, 
 
 def test_a_quota_counts_what_waits(start: Start, connect: Connect) -> None:
     """
-    Else a publisher could fill the disk behind it. What the log does not take is held by the queue alone, and gone once
-    that has delivered it.
+    Otherwise a publisher could fill the disk. Where the log is off, the queue alone holds the message until it is
+    delivered.
     """
     vpn = Vpn(replay_log=ReplayLog(enabled=False), queues={"small": Queue(quota_messages=2)})
     gateway = start(vpn)
@@ -179,7 +179,7 @@ def test_a_quota_counts_what_waits(start: Start, connect: Connect) -> None:
 
 
 def test_trimming_the_log_leaves_what_waits(clock: Clock, gateway: RunningGateway, connect: Connect) -> None:
-    """A message that the log has no more is delivered in its time all the same, after a restart as well."""
+    """A delayed message that is trimmed from the log is still delivered at its time, after a restart as well."""
     client = connect(gateway)
     client.sender("orders").send_all([delayed("x"), data("y")])
 
@@ -192,7 +192,7 @@ def test_trimming_the_log_leaves_what_waits(clock: Clock, gateway: RunningGatewa
 
 @pytest.mark.parametrize("how", ["purge", "delete"])
 def test_it_goes_with_its_queue(gateway: RunningGateway, connect: Connect, clock: Clock, how: str) -> None:
-    """What waits is dropped by a purge, and with the queue."""
+    """Delayed messages are dropped by a purge, and with the queue."""
     client = connect(gateway)
     sender = client.sender("orders")
     sender.send_all([delayed("x")])
@@ -213,7 +213,7 @@ def test_it_goes_with_its_queue(gateway: RunningGateway, connect: Connect, clock
 
 
 def test_what_is_no_time_is_rejected(client: Client) -> None:
-    """With the annotation named; a null says nothing, and what came with the message is taken."""
+    """The rejection names the annotation. A null has no effect, and other messages are accepted."""
     sender = client.sender("orders")
     for value in ("soon", True, -1, 2**60, 1.5):
         refused = sender.rejection(sender.send(delayed("bad", time=value)))
@@ -226,7 +226,7 @@ def test_what_is_no_time_is_rejected(client: Client) -> None:
 def test_one_that_is_cancelled_is_not_delivered(
     clock: Clock, gateway: RunningGateway, connect: Connect
 ) -> None:
-    """The log keeps it; the others come."""
+    """The log keeps it; other delayed messages are delivered."""
     client = connect(gateway)
     client.sender("orders").send_all([delayed("a"), delayed("b")])
     first, second = listed(gateway, "orders")
@@ -250,7 +250,7 @@ def test_one_that_is_cancelled_is_not_delivered(
 def test_a_backlog_of_what_is_due_stays_in_the_store(
     gateway: RunningGateway, connect: Connect, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more of it is in memory than consumers may soon take; all of it comes, once."""
+    """Only `MOST_RELEASED` due messages are in memory at a time; all are delivered, each once."""
     monkeypatch.setattr("gateway.core.endpoint.endpoint.MOST_RELEASED", 1_000)
     client = connect(gateway)
     client.sender("orders").send_all(delayed(i, Long(1_000)) for i in range(1_200))

@@ -1,4 +1,4 @@
-"""Who is given what: Guaranteed and Direct, and turns of selectors."""
+"""Guaranteed and Direct messages, with and without an endpoint; and how selectors share the event loop."""
 
 from __future__ import annotations
 
@@ -25,18 +25,15 @@ from tests.support.running import RunningGateway, no_log
 
 
 def dropped(gateway: RunningGateway) -> int:
-    """Direct messages that came to nothing so far."""
+    """How many Direct messages were dropped so far."""
     return gateway.call(lambda running: running.vpns["default"].counters.direct_dropped_messages)
-
-
-# --- Direct -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("promotes", [False, True])
 def test_direct_and_replay(start: Start, connect: Connect, promotes: bool) -> None:
     """
-    A replay brings Direct messages back only where the log promotes them, and then in publish order. Else those that
-    nobody takes are dropped and counted, and what follows on the link is not affected.
+    A replay brings Direct messages back, in publish order, only if the log promotes them. Otherwise those without an
+    endpoint are dropped and counted, and later messages on the link are not affected.
     """
     vpn = Vpn(replay_log=ReplayLog(promote_direct=promotes), queues={"q": Queue(subscriptions=("news",))})
     gateway = start(vpn=vpn)
@@ -68,8 +65,8 @@ def test_direct_and_replay(start: Start, connect: Connect, promotes: bool) -> No
 
 def test_direct_and_guaranteed_stay_in_order(start: Start, connect: Connect) -> None:
     """
-    On one link settled and unsettled messages in turns lie on a queue as they were sent. What is beyond its quota is
-    gone and counted where there is nobody to be told, and the link goes on.
+    Settled and unsettled messages of one link stay in order on the queue. Direct messages beyond its quota are dropped
+    and counted, and the link stays attached.
     """
     gateway = start(vpn=Vpn(queues={"q": Queue(quota_messages=300)}))
     client = connect(gateway)
@@ -95,7 +92,7 @@ def test_direct_and_guaranteed_stay_in_order(start: Start, connect: Connect) -> 
 def test_unsettled_without_endpoint_and_log_is_released(
     start: Start, connect: Connect, address: str | None
 ) -> None:
-    """With the log off and no endpoint a message is released, not accepted and not rejected; later ones can arrive."""
+    """With the log off and no endpoint, a message is released, neither accepted nor rejected; later ones can arrive."""
     client = connect(start(vpn=no_log()))
     sender = client.sender(address)
 
@@ -110,8 +107,8 @@ def test_unsettled_without_endpoint_and_log_is_released(
 
 def test_the_relay_to_an_unknown_queue_without_auto_create(start: Start, connect: Connect) -> None:
     """
-    Rejected as not-found, message by message: others of the link arrive, no queue is made, the log has none. For one
-    that came settled, the link is detached.
+    Each message is rejected as not-found on its own: others of the link are accepted, no queue is made, and the log has
+    none of those. A settled one detaches the link.
     """
     gateway = start(vpn=Vpn(create_queues=False, queues={"known": Queue()}))
     client = connect(gateway)
@@ -131,13 +128,13 @@ def test_the_relay_to_an_unknown_queue_without_auto_create(start: Start, connect
     assert texts(client.read_log()) == ["1", "3", "5", "7", "9", "11"]
 
 
-# --- Selectors keep the loop for so long in one of its turns, and nobody waits for ever -------------------------------
+# --- Selectors use a bounded time of each turn of the loop, and nobody waits forever ----------------------------------
 
 MESSAGES = 300
 
 
 class SlowClock(SystemClock):
-    """A clock that goes on when a selector is asked, and then by more than a turn may last."""
+    """A clock that only the evaluation of a selector moves, and then by more than a turn may last."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -148,7 +145,7 @@ class SlowClock(SystemClock):
 
 @pytest.fixture
 def asked(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
-    """How many messages selectors were asked of, by turns of the loop; each of them is slow."""
+    """How many messages selectors were evaluated on, by turns of the loop; each evaluation uses up a turn."""
     clock = given["clock"] = SlowClock()
     asked: Counter[int] = Counter()
     turn = 0
@@ -171,7 +168,7 @@ def asked(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Counter[int
 
 
 def test_a_slow_selector_is_asked_once_in_a_turn(start: Start, connect: Connect, asked: Counter[int]) -> None:
-    """A consumer, a log reader and a browser each get all that is theirs, in order; together they take turns."""
+    """A consumer, a log reader and a browser share the turns, and each gets all of its messages in order."""
     gateway = start()
     client = connect(gateway)
     client.sender("orders").send_all(selectable(i) for i in range(MESSAGES))
@@ -182,7 +179,7 @@ def test_a_slow_selector_is_asked_once_in_a_turn(start: Start, connect: Connect,
     for link in (reader, viewer, consumer):
         assert texts(link.take(200)) == numbered(100, MESSAGES)
     assert asked.total() >= 3 * MESSAGES
-    # One begins before the time is over, and one may begin in the turn before it is known.
+    # One evaluation begins in time; another may begin in the same turn before the overrun is noticed.
     assert max(asked.values()) <= 2
 
 
@@ -211,7 +208,9 @@ def test_feeds_take_turns() -> None:
 
 
 def test_what_takes_too_long_is_told_once_for_each_link(start: Start, connect: Connect) -> None:
-    """Messages of which a selector is unknown stay where they are; the log says so once, with the link's name."""
+    """
+    Messages for which a selector is too costly to decide stay in place; a log line says so once, with the link's name.
+    """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     client = connect(start())
     client.sender("orders").send_all(selectable(i, x="ab" * 150_000) for i in range(3))

@@ -1,6 +1,6 @@
 """
-Delivery locks through real sockets: what a consumer has for longer than it may is given to others, and what it says of
-it later has no effect. The clock is the test's.
+Delivery locks through real sockets: a message that a consumer keeps past its lock is given to others, and a later
+outcome from that consumer has no effect. The clock is the test's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fill(client: Client, address: str, count: int) -> None:
 
 
 def are_released(client: Client, messages: list[Received]) -> None:
-    """Wait until the consumer is told that these are not its any more; they are not settled by that."""
+    """Wait until the gateway has released these deliveries to the consumer, without settling them."""
     client.wait(
         lambda: all(message.delivery.remote_state == Delivery.RELEASED for message in messages),
         "the sender releases",
@@ -80,8 +80,8 @@ def test_what_is_held_too_long_is_given_to_others(
     settles: bool,
 ) -> None:
     """
-    Another consumer gets it at once, with the delivery-count it had. What the first one says of it later is no outcome:
-    it only has it be given messages again.
+    Another consumer gets it immediately, with the same delivery-count. A later outcome of the first consumer does not
+    apply to the message: it only lets that consumer get messages again.
     """
     fill(client, address, 3)
     slow = client.receiver(address, credit=2)
@@ -113,7 +113,7 @@ def test_what_is_held_too_long_is_given_to_others(
 def test_a_lock_is_renewed_by_the_state_received(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
-    """As often as it is said, for each delivery by itself."""
+    """Any number of times, and for each delivery separately."""
     fill(client, "work", 2)
     slow = client.receiver("work", credit=2)
     kept, lost = slow.take(2)
@@ -142,7 +142,9 @@ def _renewed_ms(address: str, message_id: int) -> Callable[[Any], int | None]:
 def test_a_setting_holds_for_what_is_handed_out_already(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
-    """A queue is given a lock, a shorter one, and none again: each counts from when the message was handed out."""
+    """
+    A lock that is set, shortened or removed holds for earlier deliveries, too, counted from when they were handed out.
+    """
 
     def change(lock_timeout_ms: int) -> None:
         def order(running: Any) -> None:
@@ -172,7 +174,10 @@ def test_a_setting_holds_for_what_is_handed_out_already(
 def test_an_exclusive_queue_goes_on_with_the_next(
     gateway: RunningGateway, client: Client, connect: Connect, clock: Clock
 ) -> None:
-    """Once the active consumer has nothing more: not while it may still work on a part. It waits at the end then."""
+    """
+    The next consumer is active once the active one holds nothing under a lock, not while it renews one delivery. Then
+    that consumer is the last to wait.
+    """
     fill(client, "single", 4)
     slow = client.receiver("single", credit=2)
     first = slow.take(1)
@@ -200,7 +205,7 @@ def test_an_exclusive_queue_goes_on_with_the_next(
 def test_a_transaction_that_acknowledged_it_is_rolled_back(
     gateway: RunningGateway, client: Client, connect: Connect, clock: Clock, settle: bool
 ) -> None:
-    """Whether it is acknowledged before the lock ends or after; one that is committed in time holds."""
+    """Whether acknowledged before the lock ends or after; a transaction that is committed in time holds."""
     controller = Controller(client)
     fill(client, "work", 3)
     consumer = client.receiver("work", credit=3)
@@ -219,7 +224,7 @@ def test_a_transaction_that_acknowledged_it_is_rolled_back(
 def test_a_detached_consumer_keeps_its_deliveries_no_longer(
     gateway: RunningGateway, client: Client, connect: Connect, clock: Clock
 ) -> None:
-    """What a link that is detached and not closed has kept is locked as before."""
+    """The lock also ends for deliveries of a link that is detached and not closed."""
 
     def lasting(link: Any) -> None:
         link.source.expiry_policy = Terminus.EXPIRE_NEVER
@@ -234,7 +239,7 @@ def test_a_detached_consumer_keeps_its_deliveries_no_longer(
 
 
 def test_a_drain_is_answered_while_a_consumer_is_stuck(client: Client, clock: Clock) -> None:
-    """It gets nothing, and its credit is used up."""
+    """The consumer gets nothing, and its credit is used up."""
     fill(client, "work", 1)
     consumer = client.receiver("work", credit=1)
     taken = consumer.take(1)
@@ -245,7 +250,9 @@ def test_a_drain_is_answered_while_a_consumer_is_stuck(client: Client, clock: Cl
 
 
 def test_very_many_are_taken_back(clock: Clock, start: Start, connect: Connect) -> None:
-    """Six thousand at once: in turns, and what they take is entered until their consumer has confirmed."""
+    """
+    Six thousand locks end together: deliveries are taken back in turns, and remembered until the consumer confirms.
+    """
     count = 6_000
     limits = Limits(max_unsettled_per_flow=count, connection_bytes=2**31)
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)

@@ -1,4 +1,4 @@
-"""A queue that delivers by priority: the higher first, each in the order of publishing, however deep it is."""
+"""A queue that delivers by priority: the highest first, equal ones in publish order, however deep the queue is."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def message(number: int, priority: int | None = None) -> bytes:
 
 
 def shuffled(count: int, seed: int = 1, first: int = 0) -> list[tuple[int, int]]:
-    """(number, priority) of so many messages, as they are published."""
+    """(number, priority) of ``count`` messages in publish order, with random priorities."""
     priorities = random.Random(seed)
     return [(first + number, priorities.randrange(10)) for number in range(count)]
 
 
 def by_priority(numbered: Iterable[tuple[int, int]]) -> list[str]:
-    """The order in which they are to come."""
+    """The numbers in the order of delivery."""
     return [str(number) for number, _ in sorted(numbered, key=lambda one: (-one[1], one[0]))]
 
 
@@ -59,7 +59,7 @@ def publish(client: Client, numbered: Iterable[tuple[int, int]], address: str = 
 
 
 def collect(client: Client, count: int, address: str = "urgent") -> list[Received]:
-    """So many messages and no more, accepted one batch after the other."""
+    """Exactly ``count`` messages, accepted in small batches."""
     receiver = client.receiver(address)
     taken: list[Received] = []
     while len(taken) < count:
@@ -74,7 +74,7 @@ def collect(client: Client, count: int, address: str = "urgent") -> list[Receive
 
 
 def test_what_no_header_says_is_four_and_above_nine_is_nine(client: Client) -> None:
-    """A message without a header is behind one of 5 and before one of 3; 200 and 9 are the same."""
+    """A message without a header comes after priority 5 and before 3; 200 and 9 are the same."""
     client.sender("urgent").send_all(
         [message(1, 3), message(2), message(3, 5), message(4, 9), message(5, 200), message(6, 4)]
     )
@@ -88,8 +88,8 @@ def test_what_no_header_says_is_four_and_above_nine_is_nine(client: Client) -> N
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 def test_a_deep_queue_keeps_the_order(start: Start, connect: Connect, limits: Limits, restarts: bool) -> None:
     """
-    What lies in the store comes in its turn, with its own count of failures, and new messages in theirs. What is
-    released, has failed, or was left behind by a consumer that went away is in its place within its priority.
+    Messages in the store are delivered in their turn, with their own delivery-count, and so are new ones. One that was
+    released, has failed, or was left unsettled by a closed consumer returns to its place within its priority.
     """
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     numbered = shuffled(300)
@@ -111,7 +111,7 @@ def test_a_deep_queue_keeps_the_order(start: Start, connect: Connect, limits: Li
     left = [one for one in numbered if str(one[0]) not in order[30:40]] + later
     found = collect(client, 390)
     assert texts(found) == by_priority(left)
-    # That a consumer went away with a message is known until a restart.
+    # A delivery that a closed consumer left unsettled counts as failed only until a restart.
     failed = {*order[0:20:2], *([] if restarts else order[20:30] + order[40:60])}
     assert {one.text for one in found if one.delivery_count} == failed
     assert gateway.depth("urgent") == 0
@@ -121,8 +121,10 @@ def test_a_deep_queue_keeps_the_order(start: Start, connect: Connect, limits: Li
 def test_a_queue_that_is_configured_anew_keeps_its_messages(
     start: Start, connect: Connect, limits: Limits
 ) -> None:
-    """What lies on it is delivered by priority from the next start on, and in the order of publishing again after one
-    without; the file is sound each time, and so is a queue in mid-replay."""
+    """
+    Its messages are delivered by priority after a restart with priorities, and in publish order after one without; the
+    file is sound each time, and so it is in the middle of a replay.
+    """
     numbered = shuffled(200)
     plain, urgent = Queue(subscriptions=("t/>",)), QUEUES["urgent"]
     gateway = start(vpn=Vpn(queues={"urgent": plain}), limits=limits)
@@ -151,7 +153,7 @@ def test_a_queue_that_is_configured_anew_keeps_its_messages(
 
 
 def test_dead_messages_leave_for_a_queue_by_priority(gateway: RunningGateway, client: Client) -> None:
-    """What is rejected goes to the dead message queue with its header, and comes from there by its priority."""
+    """A rejected message goes to the dead message queue with its header, and is delivered there by its priority."""
     publish(client, [(1, 2), (2, 8), (3, 5)])
     receiver = client.receiver("urgent", credit=3)
     taken = receiver.take(3)
@@ -170,7 +172,7 @@ def test_dead_messages_leave_for_a_queue_by_priority(gateway: RunningGateway, cl
 def test_a_selector_is_served_by_priority(
     start: Start, connect: Connect, limits: Limits, has_restarted: bool
 ) -> None:
-    """Of what it wants, the highest first, from the store too; the others find the rest."""
+    """A selector's consumer gets its matches by priority, also from the store; other consumers get the rest."""
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     client = connect(gateway)
     numbered = shuffled(300)
@@ -191,7 +193,7 @@ def test_a_selector_is_served_by_priority(
 
 @either_depth
 def test_a_browser_sees_the_order_of_delivery(start: Start, connect: Connect, limits: Limits) -> None:
-    """Each message once, the highest priority first, and none is taken; later ones it sees when they come."""
+    """Each message once, the highest priority first, and none is consumed; later ones when they arrive."""
     client = connect(start(vpn=Vpn(queues=QUEUES), limits=limits))
     numbered = shuffled(100)
     publish(client, numbered)
@@ -207,7 +209,7 @@ def test_a_browser_sees_the_order_of_delivery(start: Start, connect: Connect, li
 
 
 def test_what_is_replayed_goes_by_priority(gateway: RunningGateway, client: Client) -> None:
-    """All that a replay has put comes the highest priority first; the newest of it is marked, and it completes."""
+    """Replayed messages are delivered by priority; the newest has the end mark, and the replay completes."""
     numbered = shuffled(200)
     publish(client, numbered)
     collect(client, 200)
@@ -222,7 +224,9 @@ def test_what_is_replayed_goes_by_priority(gateway: RunningGateway, client: Clie
 
 
 def test_a_replay_goes_on_after_a_restart(start: Start, connect: Connect) -> None:
-    """With what was put and what awaited it: all by priority, each once, and the file is sound."""
+    """
+    Messages that the replay had put, and those that waited behind it, are delivered, each once; the file is sound.
+    """
     gateway = start(vpn=Vpn(queues=QUEUES), limits=replace(SMALL, max_unsettled_per_flow=25))
     client = connect(gateway)
     publish(client, shuffled(1_200), "topic://t/a")
@@ -242,7 +246,7 @@ def test_a_replay_goes_on_after_a_restart(start: Start, connect: Connect) -> Non
 
 
 def test_a_cancelled_replay_leaves_what_is_live(start: Start, connect: Connect) -> None:
-    """What it had put is dropped, of every priority; live messages stay, in their order."""
+    """Replayed messages of every priority are dropped; live messages stay, in their order."""
     gateway = start(vpn=Vpn(queues=QUEUES), limits=SMALL)
     client = connect(gateway)
     publish(client, shuffled(100))

@@ -1,4 +1,4 @@
-"""What a queue's own limits refuse: messages too large for it, and consumers and deliveries beyond its count."""
+"""A queue's own limits on the size of messages, the number of consumers, and unsettled deliveries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.messages import content_of, data
 from tests.support.running import RunningGateway
 
 LARGE = data(b"x" * 100)
-"""More than a queue takes that takes 50 bytes."""
+"""Too large for a queue with a limit of 50 bytes."""
 
 QUEUES = {
     "small": Queue(max_message_bytes=50, subscriptions=("t/>",)),
@@ -49,7 +49,7 @@ def test_a_message_larger_than_a_queue_takes_is_rejected_alone(
         assert refused.info["rewind:endpoint"] == "small"
     fits = data(b"5" * (50 - len(data(b""))))
     assert len(fits) == 50
-    sender.send(LARGE, settled=True)  # There is nobody to be told.
+    sender.send(LARGE, settled=True)  # Nobody waits for an outcome.
     sender.send_all([fits])
     assert texts(client.receiver("small").drain()) == ["1", "2", "3", "4", content_of(fits)]
     assert gateway.depth("any") == (5 if address.startswith("topic:") else 0)
@@ -57,7 +57,7 @@ def test_a_message_larger_than_a_queue_takes_is_rejected_alone(
 
 
 def test_a_sender_is_told_the_smaller_limit(start: Start, connect: Connect) -> None:
-    """The attach's max-message-size is the queue's limit, the gateway's where that is smaller, or there is no other."""
+    """The attach's max-message-size is the queue's limit or the gateway's, whichever is smaller."""
     queues = {"small": Queue(max_message_bytes=50), "large": Queue(max_message_bytes=10_000), "any": Queue()}
     client = connect(start(vpn=Vpn(queues=queues), limits=Limits(max_message_bytes=5_000)))
     sizes = {
@@ -73,8 +73,8 @@ def test_a_sender_is_told_the_smaller_limit(start: Start, connect: Connect) -> N
 @pytest.mark.parametrize("exclusive", ["none", "wait"])
 def test_a_consumer_too_many_is_refused(start: Start, connect: Connect, exclusive: Any) -> None:
     """
-    Past `max_flows` an attach is refused with the limit's name, until one is gone; one that waits counts, too. Who
-    takes nothing from a queue does not count as its consumer, and is not refused for others who do.
+    Past `max_flows` an attach is refused with the limit's name until a consumer leaves; a waiting consumer counts, too.
+    Browsers and log readers do not count as consumers, and are not refused.
     """
     gateway = start(vpn=Vpn(queues={"q": Queue(exclusive=exclusive, max_flows=2)}))
     client = connect(gateway)
@@ -94,7 +94,7 @@ def test_a_consumer_too_many_is_refused(start: Start, connect: Connect, exclusiv
 
 
 def test_who_steals_takes_the_place_of_another(start: Start, connect: Connect) -> None:
-    """On a queue that is exclusive=steal and takes one consumer, a newcomer displaces the holder as without limit."""
+    """On an exclusive=steal queue with room for one consumer, a newcomer displaces it, as it does without a limit."""
     gateway = start(vpn=Vpn(queues={"q": Queue(exclusive="steal", max_flows=1)}))
     client = connect(gateway)
     holder = client.receiver("q")
@@ -106,7 +106,7 @@ def test_who_steals_takes_the_place_of_another(start: Start, connect: Connect) -
 # --- max_unsettled ----------------------------------------------------------------------------------------------------
 
 BOUNDED = Vpn(queues={"few": Queue(max_unsettled=3), "more": Queue(max_unsettled=8), "default": Queue()})
-"""Queues beside a gateway whose own bound is 5."""
+"""Queues with bounds of their own, and one with the gateway's, which the tests set to 5."""
 
 
 @pytest.mark.parametrize(("queue", "bound"), [("few", 3), ("more", 8), ("default", 5)])
@@ -114,8 +114,8 @@ def test_a_queues_bound_of_unsettled_deliveries_is_its_own(
     start: Start, connect: Connect, queue: str, bound: int
 ) -> None:
     """
-    A consumer gets as many as its queue lets it leave unsettled, below or above what the gateway's bound is. There is
-    nothing for it then until it settles, so that a drain need not wait for that.
+    A consumer gets as many messages as its queue lets it leave unsettled, below or above the gateway's bound. Until it
+    settles, a drain is answered as if the queue had no more.
     """
     client = connect(start(vpn=BOUNDED, limits=Limits(max_unsettled_per_flow=5)))
     client.sender(queue).send_all(map(data, range(20)))
@@ -134,7 +134,7 @@ def test_a_queues_bound_of_unsettled_deliveries_is_its_own(
 
 
 def test_a_replay_puts_no_more_ahead_than_the_queues_bound(start: Start, connect: Connect) -> None:
-    """With a consumer bound, the window of a replay is what its queue lets it leave unsettled."""
+    """With a consumer attached, the window of a replay is the queue's bound of unsettled deliveries."""
     gateway = start(vpn=BOUNDED)
     client = connect(gateway)
     client.sender("more").send_all(data(i) for i in range(100))

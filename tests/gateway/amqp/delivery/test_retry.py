@@ -1,4 +1,4 @@
-"""Delayed retry: what a consumer gives back waits, by its queue's settings or by what the consumer asks for."""
+"""Delayed retry: a message that a consumer gives back waits, as the queue's settings or the consumer say."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.messages import data
 from tests.support.running import RunningGateway, trim_before
 
 SECOND_MS = 1_000
-"""The delay of a queue that says nothing of it."""
+"""The retry delay of a queue that does not set one."""
 
 
 def fail(receiver: Receiver, again: Any = None, *, count: int = 1) -> list[int]:
-    """A consumer takes messages and gives them back as failed; their delivery counts before that."""
+    """Take messages and modify them as failed; the delivery-counts that they had."""
     taken = receiver.take(count)
     receiver.modify(taken, failed=True, again=again)
     return [message.delivery_count for message in taken]
@@ -40,7 +40,9 @@ def wait_for(client: Client, gateway: RunningGateway, count: int, name: str = "o
 def test_what_waits_is_the_queues_to_say(
     start: Start, connect: Connect, clock: Clock, retry_type: Any, waits_failed: bool, waits_returned: bool
 ) -> None:
-    """A failed delivery, or one that came back without that. What does not wait is there at once; nothing is lost."""
+    """
+    Failed deliveries wait, returned ones, both or neither. What does not wait is back immediately; nothing is lost.
+    """
     gateway = start(Vpn(queues={"orders": Queue(retry_type=retry_type)}))
     client = connect(gateway)
     client.sender("orders").send_all([data("failed"), data("released"), data("modified")])
@@ -78,7 +80,7 @@ def test_what_waits_is_the_queues_to_say(
 def test_each_try_waits_longer(
     start: Start, connect: Connect, clock: Clock, settings: dict[str, int], delays: list[int]
 ) -> None:
-    """By the factor, or by the number of tries, up to the longest; the delivery count says how many there were."""
+    """The delay grows by the factor, or linearly, up to the maximum; the delivery-count is the number of attempts."""
     gateway = start(Vpn(queues={"orders": Queue(retry_type="failed", **settings)}))
     client = connect(gateway)
     client.sender("orders").send_all([data("x")])
@@ -98,7 +100,9 @@ def test_each_try_waits_longer(
 
 @pytest.mark.parametrize("kind", [timestamp, ulong, int])
 def test_a_consumer_says_when(clock: Clock, gateway: RunningGateway, connect: Connect, kind: Any) -> None:
-    """By ``x-opt-delivery-time`` in modified, on any queue; a time that has passed says nothing. Others go on."""
+    """
+    With ``x-opt-delivery-time`` in modified, on any queue; a time in the past has no effect. Other messages go on.
+    """
     client = connect(gateway)
     client.sender("orders").send_all(data(i) for i in range(3))
     receiver = client.receiver("orders", credit=9)
@@ -115,7 +119,7 @@ def test_a_consumer_says_when(clock: Clock, gateway: RunningGateway, connect: Co
 
 
 def test_what_is_no_time_detaches_its_link(client: Client) -> None:
-    """With the annotation named; the message goes to the next."""
+    """The error names the annotation; the message goes to the next consumer."""
     client.sender("orders").send_all([data("x")])
     receiver = client.receiver("orders", credit=1)
     receiver.modify(receiver.take(1), again="tomorrow", failed=True)
@@ -125,7 +129,7 @@ def test_what_is_no_time_detaches_its_link(client: Client) -> None:
 
 
 def test_a_link_that_ends_makes_nothing_wait(start: Start, connect: Connect) -> None:
-    """Most of what it had was not tried. It is ready for the next at once, and counted as before."""
+    """It may not have tried all that it had. Its messages are ready immediately, with the delivery-count raised."""
     gateway = start(Vpn(queues={"orders": Queue(retry_type="all")}))
     client = connect(gateway)
     client.sender("orders").send_all([data("x")])
@@ -136,7 +140,7 @@ def test_a_link_that_ends_makes_nothing_wait(start: Start, connect: Connect) -> 
 
 
 def test_one_that_failed_too_often_is_dead_at_once(start: Start, connect: Connect, clock: Clock) -> None:
-    """It waits between the tries that it has, and not for its burial."""
+    """A retry delay comes before each attempt, and not before the move to the dead message queue."""
     queue = Queue(retry_type="all", max_redelivery=1, dead_message_queue="dead")
     gateway = start(Vpn(queues={"orders": queue, "dead": Queue()}))
     client = connect(gateway)
@@ -158,7 +162,9 @@ def test_one_that_failed_too_often_is_dead_at_once(start: Start, connect: Connec
 def test_whether_others_overtake_it(
     start: Start, connect: Connect, clock: Clock, strict_order: bool, selector: str | None
 ) -> None:
-    """They do, unless the queue keeps strict order: then it waits for all that failed, over a restart as well."""
+    """
+    They do, unless the queue keeps strict order: then they wait until all failed ones are due, after a restart too.
+    """
     gateway = start(Vpn(queues={"orders": Queue(retry_type="failed", strict_order=strict_order)}))
     client = connect(gateway)
     client.sender("orders").send_all(data(i) for i in range(4))
@@ -188,7 +194,9 @@ def test_whether_others_overtake_it(
 
 @pytest.mark.parametrize("is_logged", [True, False])
 def test_what_waits_survives(start: Start, connect: Connect, clock: Clock, is_logged: bool) -> None:
-    """A restart, and that its log is trimmed or has never had it; with its attempts, and never twice."""
+    """
+    A waiting message survives a restart, and a log that is trimmed or off; its delivery-count stays, and it comes once.
+    """
     vpn = Vpn(replay_log=ReplayLog(enabled=is_logged), queues={"orders": Queue(retry_type="all")})
     gateway = start(vpn)
     client = connect(gateway)
@@ -218,7 +226,9 @@ def test_what_waits_survives(start: Start, connect: Connect, clock: Clock, is_lo
 def test_a_replay_drops_what_waits_and_tries_again_what_it_brings(
     start: Start, connect: Connect, clock: Clock
 ) -> None:
-    """What it brings comes once more in its time, while it is under way; it is complete when all is settled."""
+    """
+    A replayed message that fails waits for its retry; the replay is complete when all is settled, and none comes twice.
+    """
     gateway = start(Vpn(queues={"orders": Queue(retry_type="all", strict_order=True)}))
     client = connect(gateway)
     client.sender("orders").send_all(data(i) for i in range(4))
@@ -245,7 +255,7 @@ def test_a_replay_drops_what_waits_and_tries_again_what_it_brings(
 def test_a_backlog_of_retries_is_not_in_memory(
     clock: Clock, gateway: RunningGateway, connect: Connect
 ) -> None:
-    """Each with a time of its own: what the gateway keeps of them is how many there are."""
+    """Even if each has a time of its own, the gateway keeps only their number in memory."""
     count = 1_000
     client = connect(gateway)
     client.sender("orders").send_all(data(i) for i in range(count))

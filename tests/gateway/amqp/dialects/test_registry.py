@@ -1,4 +1,4 @@
-"""What a listener speaks, by the switches in its settings."""
+"""The dialects that a listener speaks, by the switches in its settings."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ PLAIN = ("SCRAM-SHA-256", "ANONYMOUS")
 
 
 def spoken(*, rabbitmq: bool = False, event_hubs: bool = False) -> Spoken:
-    """What a listener with these switches speaks."""
     listener = replace(Listener(), rabbitmq_mode=rabbitmq, event_hubs_mode=event_hubs)
     return Dialects(Users(Settings())).spoken_by(listener)
 
 
 def test_a_listener_without_switches_speaks_amqp_alone() -> None:
-    """Nothing is offered, no address is a node, and no frame goes through anything."""
+    """It offers nothing, has no request nodes, and translates no frames."""
     plain = spoken()
     assert plain.open_properties == {"product": "Rewind"}
     assert (plain.offered_capabilities, plain.nodes, plain.consumer_priorities) == ((), {}, [])
@@ -35,7 +34,6 @@ def test_a_listener_without_switches_speaks_amqp_alone() -> None:
 
 
 def test_a_listener_with_both_switches_speaks_both() -> None:
-    """Each dialect brings what the other does not have."""
     both = spoken(rabbitmq=True, event_hubs=True)
     assert set(both.nodes) == {"/management", "$management", "$cbs"}
     assert both.open_properties["product"] == "RabbitMQ"
@@ -51,7 +49,7 @@ def test_a_listener_with_both_switches_speaks_both() -> None:
 
 
 def test_readers_of_one_message_vpn_are_in_the_same_groups_on_every_listener() -> None:
-    """Levels count in a Message VPN, whichever listener a receiver came by."""
+    """Owner levels count within a Message VPN, whichever listener a receiver has connected to."""
     dialects = Dialects(Users(Settings()))
     one, other = (dialects.spoken_by(replace(Listener(), event_hubs_mode=True)) for _ in range(2))
     assert one.reader_groups("a") is other.reader_groups("a")
@@ -60,7 +58,7 @@ def test_readers_of_one_message_vpn_are_in_the_same_groups_on_every_listener() -
 
 @pytest.mark.parametrize("event_hubs", [False, True])
 def test_a_partition_that_is_not_there_is_refused_on_every_listener(event_hubs: bool) -> None:
-    """Who reads four partitions must not get everything four times."""
+    """A client that reads four partitions must not get everything four times."""
     listener = spoken(event_hubs=event_hubs)
     listener.check_position(PartitionPosition("$Default", "0"))
     with pytest.raises(Refused) as caught:

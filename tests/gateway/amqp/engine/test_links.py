@@ -1,4 +1,4 @@
-"""A link's name attached twice: who keeps it, in raw frames (AMQP 1.0 section 2.6.1)."""
+"""Link names attached twice, in raw frames (AMQP 1.0 section 2.6.1); the link table; the engine's errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STOLEN = "amqp:link:stolen"
 
 
 def stolen_from(peer: Peer) -> Frame:
-    """The detach that tells a link's holder; it is answered."""
+    """The detach that says that a link is stolen; the peer answers it."""
     detached = peer.skip_to(DETACH)
     assert error_of(detached)[0] == STOLEN
     peer.send(frame(DETACH, [UInt(0), True]))
@@ -54,8 +54,8 @@ def test_a_consumers_name_attached_anew_takes_the_link_over(
     opened: Opened, address: str, expiry: Symbol | None
 ) -> None:
     """
-    The older link of a session is detached as stolen; what it had not settled goes to the new one, which goes on; so
-    does a durable subscription, with what came for it.
+    The older link of the session is detached as stolen; the new one gets what that had not settled, then what comes. A
+    durable subscription goes on as well.
     """
     peer, publisher = opened(), opened()
     peer.attach_receiver(address, name="mine", credit=10, expiry=expiry)
@@ -75,7 +75,7 @@ def test_a_consumers_name_attached_anew_takes_the_link_over(
 
 
 def test_a_refused_name_can_be_attached_before_its_detach_is_answered(opened: Opened) -> None:
-    """A peer that tries again at once, its own detach still to come, is served."""
+    """A peer that attaches the name again before its own detach is served."""
     peer = opened()
     peer.send(attach_frame(0, receiver=False, address="log://>", name="mine"))
     assert error_of(peer.skip_to(DETACH))[0] == "amqp:not-allowed"
@@ -87,7 +87,7 @@ def test_a_refused_name_can_be_attached_before_its_detach_is_answered(opened: Op
 
 
 def test_a_name_attached_twice_at_once_is_a_mistake(opened: Opened) -> None:
-    """A second attach of a name before the first is answered ends that connection, with an error that names it."""
+    """A second attach of a name before the first is answered closes the connection, with an error that has the name."""
     peer = opened()
     peer.send(*(attach_frame(n, receiver=True, address="queue://taken", name="mine") for n in range(2)))
     assert "mine" in error_of(peer.skip_to(CLOSE))[1]
@@ -97,7 +97,7 @@ def test_a_name_attached_twice_at_once_is_a_mistake(opened: Opened) -> None:
 
 
 class Attached:
-    """A link that notes what it is told."""
+    """A link that records the calls that it gets."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -134,7 +134,7 @@ class Attached:
 
 @pytest.fixture
 def flushes() -> list[None]:
-    """One more for each flush that was asked for."""
+    """One entry for each flush that was requested."""
     return []
 
 
@@ -161,9 +161,8 @@ def test_a_link_is_found_by_its_handle_until_we_detach_it(
     table: LinkTable, session: Any, flushes: list[None]
 ) -> None:
     """
-    Links that messages come in on and those that they go out on are kept apart. One that we detach is told, and gone;
-    the error is that of the refusal, what the engine then has to say is written, and the link's name is the peer's
-    until that has detached, too.
+    Incoming and outgoing links are kept apart. A link that we detach is notified and removed, its error is the
+    refusal's, and a flush is requested. It still counts until the peer has detached it, too.
     """
     incoming, link = register(table, session.receiver("in")), session.sender("out")
     assert (table.count_attach(link), table.replaced_by(link)) == (1, None)
@@ -185,7 +184,6 @@ def test_a_link_is_found_by_its_handle_until_we_detach_it(
 
 
 def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> None:
-    """Links of another session stay."""
     other = session.connection.session()
     table.begin_session(other)
     ended, stays = register(table, session.sender("a")), register(table, other.sender("b"))
@@ -195,14 +193,14 @@ def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> 
 
 
 def test_ids_that_are_remembered_for_a_peer_are_held_for_it(table: LinkTable) -> None:
-    """As long as they are."""
+    """They count against the connection's memory as long as they are remembered."""
     for count in (3, 1, 0):
         table.enter_unfinished(count)
         assert table.account.held_bytes == count * DELIVERY_ID_BYTES
 
 
 def test_what_was_let_go_of_is_not_let_go_of_again(table: LinkTable, session: Any) -> None:
-    """A second detach, one after the end of its session, and a second end free nothing, and count nothing."""
+    """A second detach, one after the end of its session, and a second end free no memory twice."""
     first, second = session.sender("a"), session.sender("b")
     for link in (first, second):
         table.count_attach(link)
@@ -222,8 +220,9 @@ def test_links_that_wait_are_told_of_room_once_and_of_a_lost_connection(
     table: LinkTable, session: Any
 ) -> None:
     """
-    Of room in the order in which they came; who has nothing to send any more is not. Of the connection's end each by
-    itself, so that a mistake of one costs no other its end; and nothing is kept.
+    Links hear of room in the order in which they began to wait, unless they have stopped. Each is told of the
+    connection's loss in a call of its own, so that an error in one does not keep it from others; the table is empty
+    then.
     """
     links = [register(table, session.sender(name)) for name in "abc"]
     for link in links:
@@ -241,7 +240,7 @@ def test_links_that_wait_are_told_of_room_once_and_of_a_lost_connection(
     assert (dict(table.outgoing), list(table.attached.values()), table.is_waiting) == ({}, [], False)
 
 
-# --- What is made of the engine's errors, and of the close frame it writes for them ---------------------------------
+# --- The engine's errors, and the close frame that it writes for them -----------------------------------------------
 
 ERROR = CloseError("amqp:illegal-state", "not now")
 
@@ -262,7 +261,7 @@ ERROR = CloseError("amqp:illegal-state", "not now")
     ],
 )
 def test_an_error_of_the_engine_gets_its_condition(said: str, condition: str, text: str) -> None:
-    """What the engine finds is said with the specification's condition; what is not known goes as it is."""
+    """A known error of the engine is sent with the specification's condition, an unknown one as it is."""
     word = CloseError.of(Condition("amqp:as-it-is", said))
     assert word.condition == condition
     assert text in word.text
@@ -270,15 +269,15 @@ def test_an_error_of_the_engine_gets_its_condition(said: str, condition: str, te
 
 
 def test_what_the_walk_over_frames_finds_is_no_refusal_of_a_replay() -> None:
-    """Of the rows of the table of errors that have a condition, it gets the one without a replay-error."""
+    """Of the error codes with the same condition, ``code_of`` returns the one without a replay-error."""
     for code in (ErrorCode.INVALID_FIELD, ErrorCode.NOT_ALLOWED, ErrorCode.NOT_IMPLEMENTED):
         assert code_of(code.condition) is code
 
 
 def test_the_last_frame_is_replaced() -> None:
     """
-    What was to be written before the close frame stays as it was, even where it looks like one; output that does not
-    end with a close frame goes as it is.
+    Output before the close frame is unchanged, even where it looks like one; so is output that does not end with a
+    close frame.
     """
     like_one = b"\x02\x00\x00\x00\x00\x53\x18"
     before = frame(CLOSE, []) + frame(0x14, [], like_one)

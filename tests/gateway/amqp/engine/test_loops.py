@@ -1,4 +1,4 @@
-"""The loops in C do what those in Python do: the same traffic, and what is written compared octet by octet."""
+"""The loops in C behave as those in Python: the same traffic has the same output, compared octet by octet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ counts = st.integers(1, 12)
 said = st.lists(
     st.tuples(st.sampled_from((0, 0, 1, 3)), counts, st.sampled_from(OUTCOMES), st.booleans()), max_size=3
 )
-"""Of deliveries that came: the first, how many, the outcome, whether they are settled."""
+"""Dispositions: the first delivery's index, how many, the outcome, whether they are settled."""
 
 steps = st.lists(
     st.one_of(
@@ -74,7 +74,7 @@ def attach(peer: Peer, name: str) -> None:
 
 
 def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
-    """What our end's links were told, and what it wrote, in a connection in which this happens."""
+    """What our end's links were told, and what it wrote, when this script is run on a connection."""
     end, peer = connected(loops, *SENDERS, *RECEIVERS)
     for what, *arguments in [*script, ("exchange",)]:
         name = arguments[0] if arguments else ""
@@ -101,7 +101,7 @@ def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
             case "send" if ours:
                 ours.send([b"z" * size for size in arguments[1]])
             case "deliver" if ours:
-                # It is asked for, and comes to the peer.
+                # The peer gives credit and gets the messages.
                 peer.credit(name, len(arguments[1]), drain=False)
                 peer.exchange(end)
                 if name in end.links:
@@ -123,7 +123,7 @@ def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
             case "exchange":
                 peer.exchange(end)
     for name, link in end.links.items():
-        # What the engine keeps of them, and what we do.
+        # How many deliveries we keep, and how many the engine keeps.
         kept = link.transfers.unsettled_count if name.startswith("r") else len(link.held)
         end.told.append({name: (kept, link.link.unsettled)})
     return end.told, end.written
@@ -132,7 +132,7 @@ def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
 @needs_native
 @given(steps)
 def test_both_loops_say_the_same(script: list[Any]) -> None:
-    """Whatever the peer and we do, the links are told the same in both, and the same octets are written."""
+    """Whatever the peer and we do, both tell the links the same and write the same octets."""
     assert traffic(NATIVE.loops, script) == traffic(python_loops, script)
 
 
@@ -145,7 +145,7 @@ def sent(
     in_batch: bool,
     replay_name: str,
 ) -> list[bytes]:
-    """What is written when these messages are sent on one link."""
+    """The octets that are written when these messages are sent on one link."""
     end, peer = connected(loops, "r0-settled", credit=100)
     splicer = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
     link = end.links["r0-settled"].transfers._handle
@@ -189,19 +189,21 @@ def test_both_loops_write_the_same_fronts(
     in_batch: bool,
     replay_name: str,
 ) -> None:
-    """Whatever header and annotations messages came with, C puts in front of them what the splicer does."""
+    """Whatever header and annotations a message has, C writes the same front as the splicer."""
     arguments = batches, attempts, end_id, stream_offset, in_batch, replay_name
     assert sent(NATIVE.loops, *arguments) == sent(python_loops, *arguments)
 
 
 def test_the_environment_chooses_the_loops_in_python() -> None:
-    """``REWIND_NATIVE=0`` is why they run, and that is said; whatever else it is, those in C do where they are here."""
+    """
+    ``REWIND_NATIVE=0`` chooses them and is given as the reason; another value chooses those in C if they are there.
+    """
     assert choose("0") == (python_loops, "python", "REWIND_NATIVE=0")
     assert choose("yes") == choose(None)
 
 
 def test_the_loops_in_python_run_where_there_are_none_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said that they are slower, and why they run; ``REWIND_NATIVE=1`` has nothing run in their place."""
+    """The choice says that they are slower, and why they run; with ``REWIND_NATIVE=1`` it is an error instead."""
     monkeypatch.delattr(engine, "native_loops", raising=False)
     monkeypatch.setitem(sys.modules, f"{engine.__name__}.native_loops", None)
     chosen = choose(None)
@@ -212,7 +214,7 @@ def test_the_loops_in_python_run_where_there_are_none_in_c(monkeypatch: pytest.M
 
 
 def connected(loops: Any, *names: str, credit: int = 0) -> tuple[End, Peer]:
-    """Two ends with links of these names, and so much credit for the first."""
+    """Two ends with links of these names, and with this credit on the first."""
     end, peer = End(loops), Peer()
     for name in names:
         attach(peer, name)
@@ -224,7 +226,7 @@ def connected(loops: Any, *names: str, credit: int = 0) -> tuple[End, Peer]:
 
 
 def publish(end: End, peer: Peer) -> None:
-    """The peer has sent three messages, which are in our engine, and were not taken."""
+    """The peer sends three messages; our engine has them, and nothing has taken them."""
     for _ in range(3):
         peer.begin("s0", b"message", kind="plain")
         peer.finish("s0", settled=False)
@@ -233,7 +235,7 @@ def publish(end: End, peer: Peer) -> None:
 
 @pytest.mark.parametrize("loops", LOOPS)
 def test_what_a_callback_raises_comes_through(loops: Any) -> None:
-    """The message that was asked about is still there, and no other was lost on the way but those of the same call."""
+    """The message that the callback was asked about stays; only messages taken earlier in that call are lost."""
     end, peer = connected(loops, "s0")
     publish(end, peer)
     asked: list[bytes] = []
@@ -253,13 +255,15 @@ def test_what_a_callback_raises_comes_through(loops: Any) -> None:
 
 
 def counted(objects: list[Any]) -> list[int]:
-    """How many references there are to each."""
+    """The number of references to each object."""
     return [sys.getrefcount(each) for each in objects]
 
 
 @pytest.mark.parametrize("loops", LOOPS)
 def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
-    """Contents, ids and fronts have no owner but who was given them: each is there as often after it as before."""
+    """
+    Only the caller refers to contents, ids and fronts: their reference counts are the same after the call as before.
+    """
     end, peer = connected(loops, "r0", "s0", credit=2)
     publish(end, peer)
     link = loops.handle_of(end.links["s0"].link._impl)
@@ -330,14 +334,14 @@ def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
     ],
 )
 def test_wrong_arguments_are_errors(name: str, arguments: tuple[Any, ...], error: type[Exception]) -> None:
-    """What is no address, no row and no list is said to be none, and the engine is not called."""
+    """A wrong address, row or list is an error, and the engine is not called."""
     with pytest.raises(error):
         getattr(transfers, name)(*arguments)
 
 
 @needs_native
 def test_an_engine_that_is_another_is_not_called() -> None:
-    """Each function that C calls is there, in the words that C was written for, and its address comes with it."""
+    """Each engine function that C calls exists, with the signature that C was written for; otherwise binding fails."""
     signatures: dict[str, str] = transfers.SIGNATURES
     for name, signature in signatures.items():
         assert ffi.typeof(ffi.addressof(lib, name)).cname == signature
@@ -351,7 +355,7 @@ def test_an_engine_that_is_another_is_not_called() -> None:
 
 
 def calls(end: End, peer: Peer) -> list[Callable[[], Any]]:
-    """Calls of the loops in C, on ends that have something to do for each."""
+    """Calls of the loops in C, on ends where each has something to do."""
     loops = NATIVE.loops
     outgoing, collector = end.links["r0"].transfers, loops.handle_of(end.collector._impl)
     rows = [(2**40 + n, 1_000, "topic" * 100 * n, 0, 0, None, b"message") for n in range(3)]
@@ -368,7 +372,7 @@ def calls(end: End, peer: Peer) -> list[Callable[[], Any]]:
 
 @needs_native
 def test_memory_that_is_not_there_is_an_error() -> None:
-    """Whichever of its allocations a call fails with, it says so, and the interpreter goes on as before."""
+    """Whichever of its allocations fails, a call raises MemoryError, and the interpreter goes on as before."""
     testcapi = pytest.importorskip("_testcapi")
     failed = 0
     for number in range(6):
@@ -392,7 +396,7 @@ def test_memory_that_is_not_there_is_an_error() -> None:
 @needs_native
 @pytest.mark.parametrize("in_batch", [False, True])
 def test_a_front_that_python_makes_is_let_go_of(in_batch: bool) -> None:
-    """It was copied into the engine: there is one reference less than while it was given."""
+    """It is copied into the engine, and the call keeps no reference to it."""
     end, _ = connected(NATIVE.loops, "r0", credit=3)
     front = bytes(1_000)
     before = counted([front])

@@ -1,4 +1,4 @@
-"""What the engine writes: its output, frames of the least size, flows that are asked for."""
+"""What the engine writes: output through a translation, frames of 512 bytes, and answers to flows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.support.messages import body_of, data
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway
 
-# --- What an engine says on its way through a translation: whole frames, each of them once ----------------------------
+# --- An engine's output through a translation: whole frames, each translated once -------------------------------------
 
 
 class Wire:
-    """An output with an engine that says what it is given, piece by piece, and a socket that takes all of it."""
+    """An output whose engine produces ``says`` piece by piece, with a socket that takes all of it."""
 
     def __init__(self) -> None:
         self.says: list[bytes] = []
@@ -69,7 +69,9 @@ def bracketed(data: bytes) -> bytes:
 
 
 def test_what_was_begun_to_be_written_is_not_translated(wire: Wire) -> None:
-    """Its frame may be cut; from then on the engine is asked for all that it has, however little the socket takes."""
+    """
+    A frame may be written in part; from then on, all of the engine's output is read, however little the socket takes.
+    """
     wire.says, wire.is_full = [b"fra", b"me"], True
     wire.output.flush()
     wire.output.translate(bracketed)
@@ -83,7 +85,7 @@ def test_what_was_begun_to_be_written_is_not_translated(wire: Wire) -> None:
 
 
 def test_what_is_held_back_is_translated_once(wire: Wire) -> None:
-    """As it is said, and what was said before is not."""
+    """As it is produced; what was produced before is not translated."""
     change: Callable[[bytes], bytes] = bytes.upper
     wire.holds = False
     wire.says = [b"before "]
@@ -107,7 +109,7 @@ def client(gateway: RunningGateway) -> Iterator[Client]:
 
 
 def test_an_answer_leaves_out_what_there_is_no_room_for(client: Client) -> None:
-    """What was asked for is repeated; the log's bounds are not said, and then not the resolved start."""
+    """The filters are always in it; the log's bounds are left out first, then the resolved start."""
     client.sender(NAME).send_all([data(0)])
     short = client.receiver(NAME)
     assert short.start["from"] == "live"
@@ -118,7 +120,7 @@ def test_an_answer_leaves_out_what_there_is_no_room_for(client: Client) -> None:
 
 
 def test_a_reader_is_told_where_it_starts_while_there_is_room(client: Client) -> None:
-    """An ordinary address leaves room for the resolved start."""
+    """With an address of ordinary length, there is room for the resolved start."""
     client.sender("orders").send_all([data(0)])
     reader = client.receiver("log://#queue/orders?replay-start=beginning")
     assert reader.start["offset"] == 1
@@ -127,7 +129,7 @@ def test_a_reader_is_told_where_it_starts_while_there_is_room(client: Client) ->
 
 @pytest.mark.parametrize("bad", ["z" * 150, "é" * 110])
 def test_a_refusal_is_cut_to_what_there_is_room_for(client: Client, bad: str) -> None:
-    """The condition and the info are whole; the text ends in an ellipsis, and starts with what was wrong."""
+    """Condition and info are whole; the text is cut at its end, with an ellipsis."""
     with pytest.raises(Refused, match="is not a replay start") as refused:
         client.receiver(f"log://{NAME}", filters={"rewind:replay-start": bad})
     assert (refused.value.name, refused.value.subcode) == ("amqp:invalid-field", 139)
@@ -135,11 +137,11 @@ def test_a_refusal_is_cut_to_what_there_is_room_for(client: Client, bad: str) ->
     client.sender("orders").send_all([data("the connection lives")])
 
 
-# --- Flows that ask for our state, and credit that a consumer takes back, in raw frames -------------------------------
+# --- Flows that ask for an echo or a drain, in raw frames -------------------------------------------------------------
 
 
 def flow(*link: Any, drain: bool | None = None, echo: bool | None = None, properties: Any = None) -> bytes:
-    """A flow of the session, or of a link: its handle, delivery-count and credit."""
+    """A flow of the session, or of a link with this handle, delivery-count and credit."""
     state = [None if number is None else UInt(number) for number in (*link, *[None] * (3 - len(link)))]
     return frame(FLOW, [UInt(0), UInt(WINDOW), UInt(0), UInt(WINDOW), *state, None, drain, echo, properties])
 
@@ -150,15 +152,15 @@ def link_of(said: Frame) -> tuple[Any, Any, Any, bool]:
 
 
 def nothing_more(peer: Peer) -> None:
-    """The gateway has said all: the next it says is the answer to an echo of the session."""
+    """The gateway has nothing else to send: its next frame is the answer to an echo of the session."""
     peer.send(flow(echo=True))
     assert peer.expect(FLOW).field(4) is None
 
 
 def test_an_echo_is_answered_with_the_state_of_the_session_or_of_a_publishers_link(opened: Opened) -> None:
     """
-    A flow without a handle that asks for an echo gets one with the session's state, and one that does not, none. A
-    publisher that asks on its link gets delivery-count and credit as they are, as often as it asks; its credit stays.
+    A flow without a handle is answered with the session's state if it asks for an echo, and otherwise not at all. A
+    publisher that asks on its link gets delivery-count and credit, as often as it asks; its credit stays.
     """
     peer = opened()
     granted = peer.attach_sender("queue://echoed").field(6)
@@ -177,9 +179,9 @@ def test_an_echo_is_answered_with_the_state_of_the_session_or_of_a_publishers_li
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        # As it was before the two came.
+        # The peer's state before the two messages arrived.
         ({"count": 0, "credit": 2, "drain": True}, (2, 0, True)),
-        # fe2o3-amqp drains by what it has looked at, which may be less than has come.
+        # fe2o3-amqp drains with the count that it has processed, which may be less than has arrived.
         ({"count": 1, "credit": 0, "drain": True, "echo": True}, (2, 0, True)),
         ({"count": 1, "credit": 0, "echo": True}, (2, 0, False)),
     ],
@@ -187,7 +189,7 @@ def test_an_echo_is_answered_with_the_state_of_the_session_or_of_a_publishers_li
 def test_messages_that_crossed_a_flow_have_used_its_credit_up(
     opened: Opened, seen: dict[str, Any], said: tuple[int, int, bool]
 ) -> None:
-    """The peer is told what was sent, and waits no longer: no credit is left, and none owed."""
+    """The answer's delivery-count includes them: no credit is left, and the peer waits for none."""
     peer = opened()
     peer.attach_sender("queue://drained")
     own = peer.attach_receiver("queue://drained", credit=2).field(1)
@@ -202,7 +204,7 @@ def test_messages_that_crossed_a_flow_have_used_its_credit_up(
 
 @pytest.mark.parametrize("echo", [None, True])
 def test_a_drain_is_answered_once(opened: Opened, echo: bool | None) -> None:
-    """Credit that there is nothing for is used up and told by one flow, whether an echo is asked for or not."""
+    """Credit without messages is used up and reported by one flow, whether an echo is asked for or not."""
     peer = opened()
     peer.attach_receiver("queue://drained")
     for drained in (7, 14):
@@ -212,7 +214,10 @@ def test_a_drain_is_answered_once(opened: Opened, echo: bool | None) -> None:
 
 
 def test_a_drain_waits_for_the_sessions_window(opened: Opened) -> None:
-    """While the peer's window is closed nothing is drained; once it opens, the message goes first, then the rest."""
+    """
+    While the peer's window is closed nothing is drained; once it opens, the message is sent, then the drain is
+    answered.
+    """
     peer = opened()
     own = peer.attach_receiver("queue://drained").field(1)
     closed = [UInt(0), UInt(0), UInt(0), UInt(WINDOW), UInt(0), UInt(0), UInt(5)]
@@ -231,7 +236,7 @@ def test_a_drain_waits_for_the_sessions_window(opened: Opened) -> None:
 
 
 def test_each_of_several_flows_at_once_is_answered(opened: Opened) -> None:
-    """Flows that come together are answered each for its link, in their order."""
+    """Flows that arrive together are answered for their links, in order."""
     peer = opened()
     owns = [peer.attach_receiver(f"queue://q{n}").field(1) for n in range(3)]
     peer.send(*(flow(n, 0, 5 + n, echo=True) for n in (2, 0, 1)), flow_frame(0, 0, 9))
@@ -240,7 +245,9 @@ def test_each_of_several_flows_at_once_is_answered(opened: Opened) -> None:
 
 
 def test_a_flow_in_a_message_asks_for_nothing(opened: Opened) -> None:
-    """Only the peer's own frames are looked at: bytes of a message that look like a flow, cut anywhere, are none."""
+    """
+    Only the peer's frames count: bytes of a message that look like a flow are not one, wherever the transfer is cut.
+    """
     peer = opened()
     peer.attach_sender("queue://echoed")
     sent = transfer_frame(0, 0, data(flow(echo=True) + flow(0, 0, echo=True)))

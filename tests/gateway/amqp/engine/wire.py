@@ -1,4 +1,6 @@
-"""A gateway's end of a connection, with no socket or gateway around it, and a peer's: what the loops are tried on."""
+"""
+A gateway's end of a connection and a peer's, with no socket or gateway around them: the loops are tested on these.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ PROVISIONAL = codec.encode([b"txn", Described(ULong(ACCEPTED), [])])
 
 
 class Incoming:
-    """One of our links that messages come in on. It accepts nothing by itself."""
+    """A link on which we receive. It accepts nothing by itself."""
 
     def __init__(self, end: End, link: Link, name: str) -> None:
         self.end, self.link, self.name = end, link, name
@@ -76,7 +78,7 @@ class Incoming:
             self.held.append((delivery, False))
 
     def settle(self, count: int, how: str) -> None:
-        """Say what became of the oldest that are held."""
+        """Give the oldest held deliveries this outcome."""
         some, self.held = self.held[:count], self.held[count:]
         deliveries = [delivery for delivery, _ in some]
         if how == "accept":
@@ -99,7 +101,7 @@ class Incoming:
 
 
 class Outgoing:
-    """One of our links that messages go out on."""
+    """A link on which we send."""
 
     def __init__(self, end: End, link: Link, name: str) -> None:
         self.end, self.link, self.name = end, link, name
@@ -149,12 +151,12 @@ class Outgoing:
             self.end.told.append((self.name, "drained", self.transfers.drained()))
 
     def confirm(self) -> None:
-        """What was said is durable: settle what waits for that."""
+        """The outcomes are durable: settle the deliveries that wait for that."""
         while self.confirms:
             self.confirms.pop()()
 
     def commit(self) -> None:
-        """The transaction of what was acknowledged in one is committed."""
+        """Settle the deliveries that were acknowledged in a transaction."""
         while self.in_transaction:
             self.transfers.settle(self.in_transaction.pop(), ACCEPTED)
 
@@ -203,7 +205,7 @@ class End(Engine):
         self.sent = 0
 
     def read(self, data: bytes) -> None:
-        """Bytes from the peer, and all that follows from them."""
+        """Handle bytes from the peer, and all events that follow."""
         self.take(data)
         try:
             while not self.pump.pump(self.collector, self._rare):
@@ -212,12 +214,12 @@ class End(Engine):
             self.told.append(refused.text)
 
     def output(self) -> bytes:
-        """What it writes now."""
+        """All that it has to write now."""
         pieces = []
         while data := self.loops.pull(self.loops.handle_of(self.transport._impl)):
             pieces.append(data)
         self.written += pieces
-        # What the engine says of its own output is no event for anybody.
+        # Drop the events that the engine raises for its own output.
         self.read(b"")
         return b"".join(pieces)
 
@@ -258,7 +260,7 @@ class End(Engine):
 
 
 class Peer(Engine):
-    """The other end: what it does is up to its caller, and is not told to our end before ``exchange``."""
+    """The other end. Its caller says what it does; our end hears of that only in ``exchange``."""
 
     def __init__(self) -> None:
         super().__init__(Transport.CLIENT)
@@ -281,7 +283,7 @@ class Peer(Engine):
         self.received[name] = []
 
     def begin(self, name: str, content: bytes, *, kind: str) -> None:
-        """Begin a delivery, or go on with the one that was begun."""
+        """Begin a delivery, or go on with the one under way."""
         link = self.links.get(name)
         if link is None:
             return
@@ -319,10 +321,10 @@ class Peer(Engine):
 
     def acknowledge(self, name: str, said: Sequence[tuple[int, int, int, bool]]) -> None:
         """
-        Say something of deliveries that were received.
+        Send dispositions for deliveries that were received.
 
         Args:
-            said: Each time: the first, how many, the outcome (0 for none), whether they are settled.
+            said: Each: the first delivery's index, how many, the outcome (0 for none), whether they are settled.
         """
         deliveries = self.received.get(name, [])
         for first, count, outcome, is_settled in said:
@@ -347,7 +349,7 @@ class Peer(Engine):
             link.close()
 
     def output(self) -> bytes:
-        """What it says now."""
+        """All that it has to send now."""
         pieces = []
         while (size := self.transport.pending()) > 0:
             pieces.append(self.transport.peek(size))
@@ -355,7 +357,7 @@ class Peer(Engine):
         return b"".join(pieces)
 
     def exchange(self, end: End) -> None:
-        """Let the ends talk until neither has anything to say."""
+        """Exchange output until neither end has any."""
         while True:
             said = self.output()
             end.read(said)

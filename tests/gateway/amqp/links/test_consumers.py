@@ -31,16 +31,13 @@ from tests.support.running import RunningGateway
 EPOCH = "com.microsoft:epoch"
 
 
-# --- several consumers --------------------------------------------------------------------------------------------
-
-
 # --- consumers that are lost --------------------------------------------------------------------------------------
 
 
 def test_a_consumer_lost_while_its_replay_starts_is_not_bound(
     telling: Telling, gateway: RunningGateway, connect: Connect
 ) -> None:
-    """A connection that is lost between the start of its replay and the answer leaves the queue free for the next."""
+    """A connection lost between the start of its replay and the answer leaves the queue free for another consumer."""
     client, lost = connect(gateway), connect(gateway)
     client.sender("orders?exclusive=refuse").send_all([data(i) for i in range(5)])
     telling.hold(OpenCursor)
@@ -64,8 +61,9 @@ def test_exclusive_steal(
     gateway: RunningGateway, connect: Connect, holder: int | None, newcomer: int | None, in_address: bool
 ) -> None:
     """
-    On a queue that is exclusive=steal, a consumer of an equal or higher epoch takes over, and the first is told; one of
-    a lower is refused, and the holder stays. Clients that set no link properties say it in the address.
+    On a queue that is exclusive=steal, a consumer of an equal or higher epoch takes over, and the first is detached;
+    one of a lower epoch is refused, and the holder stays. Clients that set no link properties give the epoch in the
+    address.
     """
     first, second = connect(gateway), connect(gateway)
     first.sender("orders?exclusive=steal").send_all([data(i) for i in range(3)])
@@ -92,7 +90,7 @@ def test_exclusive_steal(
 
 
 def test_an_epoch_is_said_once(client: Client) -> None:
-    """Address and property that differ are refused, and so is what is no whole number."""
+    """An address and a property that differ are refused, and so is an epoch that is not a whole number."""
     refused = refusal(client.receiver, "orders?epoch=6", set_up=with_properties({EPOCH: 7}))
     assert "say it once" in str(refused)
     assert "whole number" in str(refusal(client.receiver, "orders?epoch=-1"))
@@ -115,7 +113,9 @@ PATTERNS = {
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_readers_topics(gateway: RunningGateway, connect: Connect, restarted: bool) -> None:
-    """A reader gets the topics of its pattern, out of memory and from disk alike, queues' own traffic among them."""
+    """
+    A reader gets the topics of its pattern, from memory and from disk, messages sent to a queue by name among them.
+    """
     client = connect(gateway)
     for topic in ("a", "a/b", "a/b/c", "b"):
         client.sender(f"topic://{topic}").send_all([data(topic)])
@@ -131,8 +131,8 @@ def test_a_readers_topics(gateway: RunningGateway, connect: Connect, restarted: 
 
 def test_the_end_of_history_is_marked_once(client: Client) -> None:
     """
-    Exactly the last message before live is marked, also where others of other topics follow it; of none, none. A reader
-    that asks for no start gets what is published from then on.
+    Only the last message before live is marked, also if messages of other topics follow it; in an empty history none
+    is. A reader that asks for no start gets what is published from then on.
     """
     sender, other = client.sender("topic://a/x"), client.sender("topic://b/x")
     none = client.receiver("log://a/>", filters=BEGINNING, credit=1)
@@ -151,7 +151,9 @@ def test_the_end_of_history_is_marked_once(client: Client) -> None:
 @pytest.mark.parametrize("credit", [1, 7, 100])
 @pytest.mark.parametrize("drains", [False, True])
 def test_little_credit(client: Client, credit: int, drains: bool) -> None:
-    """However little credit there is at a time, to be drained or not, history comes whole and in order, then live."""
+    """
+    However little credit there is at a time, drained or not, history arrives whole and in order, then live messages.
+    """
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(20)])
     reader = client.receiver("log://>", filters=BEGINNING)
@@ -183,8 +185,8 @@ def test_readers_catch_up_while_a_publisher_goes_on(
     start: Start, connect: Connect, limits: Limits | None
 ) -> None:
     """
-    Readers that begin while a publisher is at full speed get every message once, in order, with one end marked; a live
-    one that gives no credit meanwhile reads the rest from disk, without a gap; and their queue's consumer misses none.
+    Readers that attach while a publisher is at full speed get every message once, in order, with one end mark. A live
+    reader that gives no credit meanwhile reads the rest from disk, without a gap. The queue's consumer misses none.
     """
     gateway = start(limits=limits)
     slow, consumer = connect(gateway).receiver("log://>", credit=10), connect(gateway).receiver("orders")
@@ -213,7 +215,9 @@ def test_readers_catch_up_while_a_publisher_goes_on(
 
 
 def test_a_bounded_replay_ahead_of_the_log(client: Client) -> None:
-    """A replay up to an offset that is not there yet goes on live until it is, and ends; one of nothing ends now."""
+    """
+    A replay until an offset that does not exist yet goes on live up to it and ends; an empty one ends immediately.
+    """
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(3)])
     value = {symbol("offset"): ulong(2), symbol("until"): ulong(5)}
@@ -229,8 +233,8 @@ def test_a_bounded_replay_ahead_of_the_log(client: Client) -> None:
 
 def test_a_rate_slows_a_replay_and_loses_nothing(client: Client) -> None:
     """
-    At 200 a second fifty messages take a quarter of a second, and all arrive, in order, the last one marked. On a queue
-    a rate is refused with a sentence, not left out.
+    At 200 a second, fifty messages take a quarter of a second, and all arrive in order, the last one marked. On a queue
+    a rate is refused, not ignored.
     """
     client.sender("topic://a").send_all(data(i) for i in range(50))
     began = time.monotonic()
@@ -242,7 +246,7 @@ def test_a_rate_slows_a_replay_and_loses_nothing(client: Client) -> None:
 
 
 def test_a_drain_is_not_answered_before_what_there_is_was_sent(start: Start, connect: Connect) -> None:
-    """A reader that was held up, and settled, is so no more: credit to be drained brings it what there is."""
+    """A reader at its bound of unsettled deliveries settles them and drains: it gets the next messages first."""
     client = connect(start(limits=Limits(max_unsettled_per_flow=2)))
     client.sender("topic://t").send_all([data(str(i)) for i in range(20)])
     reader = client.receiver("log://t?replay-start=beginning", credit=2)
@@ -260,7 +264,7 @@ def test_a_drain_is_not_answered_before_what_there_is_was_sent(start: Start, con
 
 
 def reader(client: Client, address: str = "log://>", **options: Any) -> Receiver:
-    """One that asks for batches, from the beginning."""
+    """A log reader that asks for batches, from the beginning."""
     asked = {"filters": BEGINNING, "snd_settle_mode": Link.SND_SETTLED, "set_up": ASKING}
     return client.receiver(address, **(asked | options))
 
@@ -285,7 +289,7 @@ def unpacked(deliveries: list[Received]) -> list[bytes]:
 
 
 def test_batches_bring_what_single_deliveries_bring(client: Client) -> None:
-    """The same messages to the byte, in order, with annotations and the mark before live; in far fewer deliveries."""
+    """The same messages to the byte, in order, with annotations and end mark, in far fewer deliveries."""
     headers = section(HEADER, [True, None]) + section(MESSAGE_ANNOTATIONS, {codec.Symbol("x-own"): 1})
     client.sender("topic://a").send_all([data(i) for i in range(600)] + [headers + data("own")])
     client.sender("topic://b").send_all([data(i) for i in range(600)])
@@ -301,7 +305,7 @@ def test_batches_bring_what_single_deliveries_bring(client: Client) -> None:
 
 
 def test_live_messages_follow_in_batches(client: Client) -> None:
-    """A reader slides into live traffic, in the same form; large messages make small batches, of one at least."""
+    """A reader goes on to live messages in the same form; large messages make small batches, of at least one."""
     sender = client.sender("topic://a")
     old = [data(b"%d" % i * 50_000) for i in range(8)]
     sender.send_all(old)
@@ -319,7 +323,7 @@ def test_live_messages_follow_in_batches(client: Client) -> None:
 
 @pytest.mark.parametrize("credit", [1, 3])
 def test_credit_counts_deliveries_and_bounds_their_messages(client: Client, credit: int) -> None:
-    """Who gives little credit gets small batches: none has more messages than there was credit."""
+    """No batch has more messages than the reader had credit."""
     client.sender("topic://a").send_all([data(i) for i in range(20)])
     batched = reader(client)
     deliveries: list[Received] = []
@@ -335,7 +339,7 @@ def test_credit_counts_deliveries_and_bounds_their_messages(client: Client, cred
     [
         *(("log://>", {"snd_settle_mode": mode}) for mode in (Link.SND_MIXED, Link.SND_UNSETTLED)),
         *((address, {}) for address in ("orders", "topic://a")),
-        # Where the answer has no room for its properties, the reader cannot know of batches.
+        # The answer has no room for its properties, so the reader cannot know of batches.
         ("log://>", {"name": "n" * 240}),
         # The property has to be true.
         ("log://>", {"set_up": with_properties({"rewind:batches": "yes"})}),
@@ -344,7 +348,10 @@ def test_credit_counts_deliveries_and_bounds_their_messages(client: Client, cred
 def test_only_log_readers_that_settle_nothing_get_batches(
     connect: Connect, gateway: RunningGateway, address: str, options: dict[str, Any]
 ) -> None:
-    """A consumer that has a say in each message gets each alone, and so does everyone off the log."""
+    """
+    A link that may settle each message gets each in a delivery of its own, and so does every consumer of a queue or
+    topic.
+    """
     client = connect(gateway, max_frame_size=512 if "name" in options else None)
     receiver = reader(client, address, filters=None, **options)
     assert (is_granted(receiver), is_granted(reader(connect(gateway)))) == (False, True)
@@ -354,7 +361,7 @@ def test_only_log_readers_that_settle_nothing_get_batches(
 
 
 def test_a_named_replay_marks_each_message_of_a_batch(client: Client) -> None:
-    """The mark of a reader that names its replay is on every message of history, in batches as without."""
+    """The name of a reader's replay is on every message of its history."""
     client.sender("topic://a").send_all([data(i) for i in range(50)])
     named = reader(client, "log://a?replay-start=beginning&replay-name=look", filters=None)
     assert is_granted(named)

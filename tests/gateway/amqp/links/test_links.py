@@ -28,7 +28,7 @@ def test_the_open_frame_introduces_the_gateway(client: Client) -> None:
 
 
 def test_a_publisher_is_kept_in_credit(start: Start, connect: Connect) -> None:
-    """A publisher is granted `link_credit` at attach, and as much again as its messages are dealt with."""
+    """A publisher is granted `link_credit` at attach, and credit again as its messages are settled."""
     client = connect(start(limits=Limits(link_credit=8)))
     sender = client.sender("orders")
     client.wait(lambda: sender.link.credit, "the first credit arrives")
@@ -41,8 +41,8 @@ def test_a_drain_delivers_all_there_is_and_uses_up_the_credit(
     gateway: RunningGateway, client: Client, connect: Connect
 ) -> None:
     """
-    At once where there is nothing (AMQP 1.0 section 2.6.7): what comes next goes to one that has credit. New credit
-    works as before.
+    With an empty queue it ends immediately (AMQP 1.0 section 2.6.7), and the next message goes to another consumer,
+    which has credit. New credit works as before.
     """
     receiver = client.receiver("orders")
     assert receiver.drain(100) == []
@@ -60,7 +60,7 @@ def test_a_drain_delivers_all_there_is_and_uses_up_the_credit(
 
 
 def test_drain_delivers_what_only_the_disk_has(start: Start, connect: Connect) -> None:
-    """Messages that have to be read from disk are delivered before a drain is over, from a queue and from the log."""
+    """A drain ends only when messages that have to be read from disk are delivered, from a queue and from the log."""
     limits = Limits(tail_bytes=1_000, endpoint_window=10, read_page_rows=7)
     gateway = start(limits=limits)
     client = connect(gateway)
@@ -75,7 +75,7 @@ def test_drain_delivers_what_only_the_disk_has(start: Start, connect: Connect) -
 
 @pytest.mark.parametrize("how", ["close", "detach"])
 def test_a_link_that_detaches_and_comes_back(client: Client, how: str) -> None:
-    """Closing or not, it can be attached again under its name; what it left unsettled is in its old place."""
+    """After a close or a detach its name can be attached again; what it left unsettled is in its old place."""
     for i in range(5):
         sender = client.sender("orders", name="again")
         sender.send_all([data(i)])
@@ -99,7 +99,7 @@ def test_a_detach_while_the_attach_is_under_way(gateway: RunningGateway, client:
 
 
 def test_a_publisher_without_a_target_is_refused(client: Client) -> None:
-    """An attach without any target is no relay, and is told so: such a link never takes a message (section 2.7.3)."""
+    """A link without any target is not the anonymous relay: it could never take a message (section 2.7.3)."""
 
     def without_target(link: Link) -> None:
         link.target.type = Terminus.UNSPECIFIED
@@ -110,7 +110,7 @@ def test_a_publisher_without_a_target_is_refused(client: Client) -> None:
 
 
 def test_after_refusals_the_connection_goes_on(client: Client) -> None:
-    """Any number of refused links leaves a connection, and even the refused link's name, as good as before."""
+    """After any number of refused links, the connection works as before, and so does the refused link's name."""
     for _ in range(20):
         refusal(client.receiver, "orders?replay-start=nonsense", name="again")
         refusal(client.sender, "orders?nonsense=1", name="again")
@@ -119,7 +119,7 @@ def test_after_refusals_the_connection_goes_on(client: Client) -> None:
 
 
 def test_the_answer_to_an_attach(start: Start, connect: Connect) -> None:
-    """It repeats address and settlement modes, says how large a message may be, and the bounds of the log."""
+    """It has the address and settlement modes, max-message-size, and for a log reader the bounds of the log."""
     client = connect(start(limits=Limits(max_message_bytes=12_345)))
     link = client.sender("orders", snd_settle_mode=Link.SND_UNSETTLED).link
     assert link.remote_target.address == "orders"
@@ -143,7 +143,7 @@ MEGABYTE = 2**20
 
 
 def references(tmp_path: Path) -> int:
-    """What lies on all endpoints, as the file has it at this moment."""
+    """How many messages are on all endpoints, as the file has it at this moment."""
     return lying(tmp_path / "data" / "default.db")
 
 
@@ -155,7 +155,7 @@ def references(tmp_path: Path) -> int:
 def test_an_unsettled_message_is_stored_before_it_is_accepted(
     client: Client, tmp_path: Path, mode: int, receiver_mode: int
 ) -> None:
-    """When `accepted` arrives, the message and its route are in the file; the gateway has settled by then."""
+    """When `accepted` arrives, the message and its route are in the file, and the gateway has settled."""
     sender = client.sender("orders", snd_settle_mode=mode, rcv_settle_mode=receiver_mode)
     for count in range(1, 6):
         delivery = sender.send(data("x"))
@@ -170,7 +170,7 @@ def test_an_unsettled_message_is_stored_before_it_is_accepted(
 def test_a_consumer_that_wants_settled_messages_gets_them_settled(
     gateway: RunningGateway, client: Client
 ) -> None:
-    """In sender mode settled, a delivery arrives settled, and the message has left the queue with it."""
+    """In sender mode settled, a delivery arrives settled, and its message has left the queue by then."""
     client.sender("orders").send_all([data(i) for i in range(5)])
     receiver = client.receiver("orders", credit=5, snd_settle_mode=Link.SND_SETTLED)
     taken = receiver.take(5)
@@ -185,8 +185,8 @@ def test_a_consumer_settles_first(
     gateway: RunningGateway, client: Client, connect: Connect, mode: int
 ) -> None:
     """
-    In receiver mode first, a message is the consumer's when it settles it, and on the queue until then; accepted, it
-    does not come again, not even after a restart.
+    In receiver mode first, a message stays on the queue until the consumer settles it; once accepted, it is not
+    delivered again, not even after a restart.
     """
     client.sender("orders").send_all([data(i) for i in range(5)])
     receiver = client.receiver("orders", credit=5, snd_settle_mode=mode)
@@ -214,8 +214,8 @@ def test_a_consumer_settles_second(client: Client, tmp_path: Path) -> None:
 
 def test_a_modified_message_counts_its_failures(client: Client) -> None:
     """
-    Modified with delivery-failed raises the header's delivery-count by one each time, without it by none. A message
-    that came with a header keeps it but for that, and that it is not the first acquirer's any more.
+    Modified with delivery-failed raises the header's delivery-count by one, without it not at all. The rest of the
+    message's own header stays, except that first-acquirer becomes false.
     """
     client.sender("orders").send_all([section(HEADER, [True, None, None, True, None]) + data("x")])
     receiver = client.receiver("orders")
@@ -233,8 +233,8 @@ def test_a_modified_message_counts_its_failures(client: Client) -> None:
 
 def test_outcomes_of_every_kind_together(client: Client) -> None:
     """
-    In one burst each does its part and nothing else: what comes again is in its place, before what is behind it. One
-    that is settled without an outcome is lost to nobody, and counts as failed.
+    In one burst each outcome applies to its own deliveries; those that come again do so in order, before later
+    messages. A delivery settled without an outcome comes again, and counts as failed.
     """
     client.sender("orders").send_all([data(i) for i in range(10)])
     receiver = client.receiver("orders", credit=9)
@@ -255,8 +255,8 @@ def test_outcomes_of_every_kind_together(client: Client) -> None:
 
 def test_outcomes_of_two_links_in_turn(gateway: RunningGateway, client: Client) -> None:
     """
-    In one burst one link settles, the other waits to be told, by turns: each outcome is its own link's, and who waits
-    for the gateway to settle is not forgotten.
+    In one burst, two links send outcomes in turns, one with mode first, one with second: each outcome applies to its
+    own link, and the gateway settles those of the second.
     """
     for queue in ("orders", "bills"):
         client.sender(queue).send_all([data(i) for i in range(6)])
@@ -282,7 +282,7 @@ def test_outcomes_of_two_links_in_turn(gateway: RunningGateway, client: Client) 
 
 @pytest.mark.parametrize("frame_size", [512, 4_096, 65_536, None])
 def test_messages_larger_than_a_frame(gateway: RunningGateway, connect: Connect, frame_size: int) -> None:
-    """Messages up to a megabyte cross in as many frames as either side's maximum asks for, bit for bit."""
+    """Messages up to a megabyte arrive bit for bit, in as many frames as either side's maximum requires."""
     client = connect(gateway, max_frame_size=frame_size)
     raws = [data(bytes([size % 251]) * size) for size in (0, 1, 400, 512, 5_000, 65_536, 100_000, MEGABYTE)]
     client.sender("orders").send_all(raws)
@@ -296,8 +296,8 @@ def test_a_message_that_is_too_large(
     start: Start, connect: Connect, limit: int, excess: int, settled: bool
 ) -> None:
     """
-    A message of exactly `max_message_bytes` is taken and delivered. One that is larger costs its link, with an error;
-    nothing of it is stored, and others go on.
+    A message of exactly `max_message_bytes` is accepted and delivered. A larger one has its link detached with an
+    error; nothing of it is stored, and other links go on.
     """
     client = connect(start(limits=Limits(max_message_bytes=limit)))
     other, sender = client.sender("orders"), client.sender("orders")
@@ -316,7 +316,7 @@ def test_a_message_that_is_too_large(
 
 @pytest.mark.parametrize("address", ["orders", None])
 def test_a_message_with_too_much_in_front(start: Start, connect: Connect, address: str | None) -> None:
-    """What stands before the bare message is bounded: at the limit it is taken, past it rejected alone."""
+    """The sections before the bare message have a limit: up to it a message is accepted, past it rejected alone."""
     client = connect(start(limits=Limits(max_annotations_bytes=2_000)))
     client.receiver("orders").close()
     bare = data("x") if address is not None else message_to("orders", "x")
@@ -345,14 +345,14 @@ def test_an_aborted_delivery_never_was(start: Start, connect: Connect) -> None:
         client.wait(lambda: sender.link.credit > 0, "there is credit")
         delivery = sender.link.delivery(f"aborted-{number}")
         sender.link.stream(data(b"\x55" * MEGABYTE)[:sent_bytes])
-        client.open_session()  # A round trip: what was written has arrived as far as it is there.
+        client.open_session()  # A round trip: what was written has arrived.
         delivery.abort()
     sender.send_all([data("after")])
     assert texts(client.receiver("orders").drain()) == [*numbered(20), "after"]
 
 
 def test_a_consumer_that_stops_reading_does_not_stop_others(start: Start, connect: Connect) -> None:
-    """A consumer that reads nothing fills no more than its bound, while another connection's messages flow."""
+    """A consumer that reads nothing fills no more than its buffer, and another connection's messages flow."""
     gateway = start(limits=Limits(connection_output_bytes=100_000))
     publisher, lazy, eager = connect(gateway), connect(gateway), connect(gateway)
     lazy.receiver("lazy", credit=1_000)

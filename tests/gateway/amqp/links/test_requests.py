@@ -1,4 +1,4 @@
-"""Links to request nodes: which link an answer goes to, what a peer may have waiting, and what its mistakes cost."""
+"""Links to request nodes: which link an answer goes to, how many requests may wait, and what a peer's mistakes cost."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def gateway(start: Start) -> RunningGateway:
 
 
 def request(number: int, *, reply_to: str = "$me", path: str = "/queues/q", method: str = "GET") -> bytes:
-    """A request whose answer says 404 until there is a queue `q`."""
+    """A request, by default for the queue `q`: the answer is 404 until that exists."""
     return bytes(Message(id=number, reply_to=reply_to, address=path, subject=method).encode())
 
 
 def answers(receiver: Receiver, count: int) -> list[tuple[int, int]]:
-    """Correlation and status of so many answers."""
+    """Correlation-id and status of the next ``count`` answers."""
     found = []
     for received in receiver.take(count):
         message = Message()
@@ -40,7 +40,7 @@ def answers(receiver: Receiver, count: int) -> list[tuple[int, int]]:
 
 
 def pair(client: Client, name: str = "pair", credit: int = 100) -> tuple[Sender, Receiver]:
-    """A sender and a receiver of one name."""
+    """A paired sender and receiver, which have the same name."""
     return (
         client.sender(NODE, name=name, set_up=PAIRED),
         client.receiver(NODE, name=name, set_up=PAIRED, credit=credit),
@@ -49,7 +49,7 @@ def pair(client: Client, name: str = "pair", credit: int = 100) -> tuple[Sender,
 
 @pytest.fixture
 def _undisturbed(client: Client) -> Iterator[None]:
-    """A pair of another connection that goes on whatever a test does."""
+    """A pair of another connection, which must still get answers after the test."""
     sender, receiver = pair(client)
     yield
     sender.send(request(1))
@@ -84,7 +84,7 @@ def test_links_that_are_not_paired_find_each_other_by_reply_to(client: Client) -
 
 
 def test_a_request_without_a_link_for_its_answer_is_rejected(gateway: RunningGateway, client: Client) -> None:
-    """Nothing is carried out that could not be answered: the rejection says which link is missing."""
+    """A request that cannot be answered is not carried out; the rejection says which link is missing."""
     sender = client.sender(NODE)
     rejected = sender.rejection(sender.send(request(1, reply_to="nobody", method="PUT")))
     assert rejected.name == "amqp:precondition-failed"
@@ -94,11 +94,11 @@ def test_a_request_without_a_link_for_its_answer_is_rejected(gateway: RunningGat
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_answers_wait_for_credit_and_requests_for_answers(client: Client, settled: bool) -> None:
-    """Without credit for answers, no more requests are taken than the window; with it, all are answered."""
+    """Without credit for answers, no more requests are accepted than the window; with it, all are answered."""
     sender, receiver = pair(client, credit=0)
     for number in range(WINDOW):
         sender.send(request(number), settled=settled)
-    # A second pair's answer comes behind whatever could have been given for the first.
+    # The second pair's answer comes after any that the first pair could have got.
     other, its_answers = pair(client, "other", credit=1)
     other.send(request(99))
     assert answers(its_answers, 1) == [(99, 404)]
@@ -110,8 +110,8 @@ def test_answers_wait_for_credit_and_requests_for_answers(client: Client, settle
 
 def test_what_becomes_of_a_request(client: Client) -> None:
     """
-    The outcome of one is that it was taken; what came of it is in the answer, also where the node does not know what is
-    asked for. Bytes that are no message are rejected. Then credit can be drained.
+    `accepted` says that the request was read; its result is in the answer, also for a path that the node does not know.
+    Bytes that are not a message are rejected. Afterwards, credit can be drained.
     """
     sender, receiver = pair(client)
     assert sender.outcome(sender.send(request(1, method="PUT"))) == "ACCEPTED"
@@ -123,7 +123,7 @@ def test_what_becomes_of_a_request(client: Client) -> None:
 
 @pytest.mark.usefixtures("_undisturbed")
 def test_what_nobody_could_be_told_of_costs_its_link(gateway: RunningGateway, connect: Connect) -> None:
-    """A settled message that is none; and a request larger than the size that the attach says."""
+    """A settled transfer that is not a message, and a request larger than the attach's max-message-size."""
     hostile = connect(gateway)
     bad, _ = pair(hostile)
     bad.send(b"no message", settled=True)
@@ -135,14 +135,14 @@ def test_what_nobody_could_be_told_of_costs_its_link(gateway: RunningGateway, co
 
 
 def too_many(peer: Peer) -> bytes:
-    """A pair, and one request more than there is credit for."""
+    """Attach a pair; the transfers of one request more than there is credit for."""
     peer.attach_sender(NODE)
     peer.attach_receiver(NODE, credit=10)
     return b"".join(transfer_frame(0, number, request(number)) for number in range(WINDOW + 1))
 
 
 def an_answer_to_the_node(peer: Peer) -> bytes:
-    """A transfer on the link that answers come on."""
+    """Attach a receiver; a transfer on it, in the wrong direction."""
     peer.attach_receiver(NODE, credit=10)
     return transfer_frame(0, 0, request(0))
 
@@ -155,14 +155,14 @@ def an_answer_to_the_node(peer: Peer) -> bytes:
 def test_a_broken_rule_costs_its_connection(
     gateway: RunningGateway, break_a_rule: Callable[[Peer], bytes], condition: str
 ) -> None:
-    """Whoever breaks a rule of transfers at a node is told which by a close."""
+    """A peer that breaks a rule of transfers at a node gets a close with the condition for that rule."""
     with Peer.opened(gateway.host_and_port()) as peer:
         peer.send(break_a_rule(peer))
         assert error_of(peer.skip_to(CLOSE))[0] == condition
 
 
 def test_a_node_is_there_where_its_dialect_is_spoken(gateway: RunningGateway) -> None:
-    """On a listener without the switch the address is no node, in either direction."""
+    """On a listener without the switch, the address is not a node, for a sender or a receiver."""
     with Client(gateway.urls[1]) as plain:
         for attach in (plain.sender, plain.receiver):
             refusal(attach, NODE)

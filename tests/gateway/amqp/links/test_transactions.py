@@ -1,4 +1,4 @@
-"""Local transactions through real sockets: what is committed happens at once and for good, what is not never did."""
+"""Local transactions through real sockets: a commit takes effect as a whole and durably, a rollback has no effect."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def fill(client: Client, address: str, *contents: str) -> None:
 
 def test_published_messages_exist_from_the_commit_on(client: Client, controller: Controller) -> None:
     """
-    Before the commit they are nowhere; after it they have ids in the order of commits, not of sending. One that came
-    settled is part of its transaction, too; one that is rolled back takes no id.
+    Before the commit they are nowhere; after it their ids are in the order of commits, not of sending. A settled
+    message is part of its transaction, too; one that is rolled back takes no id.
     """
     first, second, never = (controller.declare() for _ in range(3))
     sender = client.sender("topic://t")
@@ -59,7 +59,7 @@ def test_published_messages_exist_from_the_commit_on(client: Client, controller:
 def test_acknowledgements_hold_from_the_commit_on(
     gateway: RunningGateway, client: Client, controller: Controller, settle: bool
 ) -> None:
-    """Acknowledged and published as one; a delivery that its consumer left unsettled is settled with the commit."""
+    """They are committed with the messages published; a delivery that its consumer left unsettled is settled then."""
     fill(client, "queue://in", "a", "b")
     receiver = client.receiver("queue://in", credit=2)
     sender = client.sender("queue://out")
@@ -81,8 +81,8 @@ def test_a_rollback_leaves_deliveries(
     gateway: RunningGateway, client: Client, controller: Controller
 ) -> None:
     """
-    What a consumer had settled comes again with a delivery-count, as one that failed. What it had not stays its own: it
-    says what becomes of it, in another transaction or in none.
+    A delivery that its consumer had settled comes again with a raised delivery-count. One that it had not settled stays
+    with it: it can still give an outcome, in another transaction or in none.
     """
     fill(client, "queue://q", "a", "b", "c")
     receiver = client.receiver("queue://q", credit=10)
@@ -106,7 +106,9 @@ def test_a_rollback_leaves_deliveries(
 def test_other_outcomes_hold_with_the_commit(
     gateway: RunningGateway, client: Client, controller: Controller
 ) -> None:
-    """Released, failed and rejected: the first two come again, the failed one says so, the third is gone."""
+    """
+    Released and failed messages come again, the failed one with a raised delivery-count; the rejected one is gone.
+    """
     fill(client, "queue://q", "released", "failed", "rejected")
     receiver = client.receiver("queue://q", credit=10)
     messages = receiver.take(3)
@@ -121,7 +123,7 @@ def test_other_outcomes_hold_with_the_commit(
 
 @pytest.mark.parametrize("how", ["link", "connection"])
 def test_transactions_end_with_their_coordinator(gateway: RunningGateway, connect: Connect, how: str) -> None:
-    """Its link closed or its connection cut is a rollback."""
+    """A closed link and a lost connection are rollbacks."""
     fill(connect(gateway), "queue://q", "a")
     client = connect(gateway)
     controller = Controller(client)
@@ -144,9 +146,9 @@ def test_transactions_end_with_their_coordinator(gateway: RunningGateway, connec
 
 def test_an_unknown_transaction_is_told(gateway: RunningGateway, client: Client) -> None:
     """
-    To its discharge, to a consumer, and to a publisher: where there is no coordinator, and wherever in what is sent at
-    once. It is never published as plain, and one that came settled costs its link: nobody else would learn that it is
-    lost.
+    To its discharge, to a consumer, and to a publisher, also where there is no coordinator, and wherever it is in a
+    burst. The message is never published outside of a transaction; a settled one has its link detached, as nothing else
+    would report the loss.
     """
     sender = client.sender("queue://q")
     plain = [sender.send(data("a")), sender.send(data("b"))]
@@ -172,7 +174,7 @@ def test_an_unknown_transaction_is_told(gateway: RunningGateway, client: Client)
 def test_a_message_that_is_not_taken_rolls_back(
     gateway: RunningGateway, client: Client, controller: Controller
 ) -> None:
-    """It is told to be rejected, and the commit to be impossible; what else was in it never happens."""
+    """It is rejected, and the commit fails with rollback; the transaction's other messages are never published."""
     relay, sender = client.sender(None), client.sender("queue://q")
     for raw in (b"\x00", message_to("log://x", "a"), data("nowhere")):
         txn_id = controller.declare()
@@ -183,7 +185,7 @@ def test_a_message_that_is_not_taken_rolls_back(
 
 
 def test_a_quota_holds_at_the_commit(start: Start, connect: Connect) -> None:
-    """All or nothing; and what the transaction itself acknowledges makes room."""
+    """All or nothing; messages that the transaction itself acknowledges make room."""
     gateway = start(Vpn(queues={"q": Queue(quota_messages=2)}))
     client = connect(gateway)
     controller, sender = Controller(client), client.sender("queue://q")
@@ -206,7 +208,7 @@ def test_a_quota_holds_at_the_commit(start: Start, connect: Connect) -> None:
 
 
 def test_a_transaction_has_its_time(start: Start, connect: Connect) -> None:
-    """From its first message on, not from its declare; who discharges it is told."""
+    """The timeout counts from its first message, not from its declare; the discharge reports it."""
     gateway = start(limits=Limits(transaction_timeout_ms=100))
     client = connect(gateway)
     controller = Controller(client)
@@ -222,7 +224,7 @@ def test_a_transaction_has_its_time(start: Start, connect: Connect) -> None:
 
 
 def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> None:
-    """By connection and in all; what ends gives its room back."""
+    """For each connection and in all; an ended transaction gives its room back."""
     gateway = start(limits=Limits(transaction_bytes=30_000, transactions_bytes=40_000, max_transactions=2))
     client, other = connect(gateway), connect(gateway)
     for one, fits in ((client, 2), (other, 1)):
@@ -247,8 +249,8 @@ def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> No
 
 def test_control_messages(client: Client, controller: Controller) -> None:
     """
-    The answer to the coordinator's attach has its capabilities. What is no control message is rejected; one that came
-    settled costs its link. Descriptors are read by symbol, too, as Proton's own transactions spell them (AMQP 1.0
+    The answer to the coordinator's attach has its capabilities. A message that is not a control message is rejected; a
+    settled one has its link detached. Descriptors may be symbols, too, as in Proton's own transactions (AMQP 1.0
     section 1.3).
     """
     target = controller.sender.link.remote_target
@@ -271,7 +273,7 @@ def test_control_messages(client: Client, controller: Controller) -> None:
 def test_a_replay_that_begins_voids_acknowledgements(
     gateway: RunningGateway, client: Client, controller: Controller
 ) -> None:
-    """The commit fails as a whole, so that nothing the replay has put back is lost."""
+    """The commit fails as a whole, so that no message that the replay has put back is lost."""
     fill(client, "queue://q", "a", "b")
     receiver = client.receiver("queue://q", credit=1)
     txn_id = controller.declare()
@@ -284,7 +286,7 @@ def test_a_replay_that_begins_voids_acknowledgements(
 
 
 def acknowledged(gateway: RunningGateway) -> int:
-    """Deliveries that open transactions acknowledge."""
+    """How many deliveries open transactions acknowledge."""
 
     def count(running: Gateway) -> int:
         assert running._container is not None
@@ -298,14 +300,14 @@ def acknowledged(gateway: RunningGateway) -> int:
 def test_settled_outside_of_its_transaction(
     gateway: RunningGateway, client: Client, controller: Controller
 ) -> None:
-    """A delivery that gets an outcome of its own takes its transaction down."""
+    """A delivery that gets an outcome outside of its transaction makes the commit fail."""
     fill(client, "queue://q", "a", "b")
     receiver = client.receiver("queue://q", credit=2)
     messages = receiver.take(2)
     txn_id = controller.declare()
     for message in messages:
         acknowledge(message, txn_id, settle=False)
-    # What the engine reads at once of a delivery, it shows the last of.
+    # Of several states of a delivery that the engine reads together, it shows only the last.
     client.wait(lambda: acknowledged(gateway) == 2, "both are acknowledged in the transaction")
     receiver.settle([messages[0]])
     client.wait(lambda: gateway.depth("q") == 1, "the outcome of its own holds")
@@ -316,7 +318,7 @@ def test_settled_outside_of_its_transaction(
 def test_the_commit_is_told_when_it_is_durable(
     telling: Telling, gateway: RunningGateway, connect: Connect
 ) -> None:
-    """While the store has not said so, the discharge has no outcome and nothing is delivered."""
+    """Until the store has confirmed the commit, the discharge has no outcome and nothing is delivered."""
     client = connect(gateway)
     controller, sender = Controller(client), client.sender("queue://q")
     txn_id = controller.declare()
@@ -333,7 +335,7 @@ def test_the_commit_is_told_when_it_is_durable(
 def test_a_commit_that_the_store_cannot_write_is_rolled_back(
     gateway: RunningGateway, client: Client, controller: Controller, full_disk: FullDisk
 ) -> None:
-    """Neither half of it is kept: not in memory, not in what the store is owed, not after a restart."""
+    """Neither half is kept: not in memory, not in what is still to be stored, not after a restart."""
     fill(client, "queue://in", "a")
     receiver, sender = client.receiver("queue://in", credit=3), client.sender("queue://out")
     txn_id = controller.declare()
@@ -349,7 +351,7 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
 
 
 def test_pipelined_transactions_keep_their_order(client: Client, controller: Controller) -> None:
-    """Sent at once: what comes before a discharge is in its transaction, however it is read."""
+    """In one burst, what comes before a discharge belongs to its transaction, however the bytes are read."""
     begun = {"a": controller.declare(), "b": controller.declare()}
     sender, discharges = client.sender("queue://q"), []
     for content, txn_id in begun.items():

@@ -1,4 +1,4 @@
-"""Topic endpoints, and how long nodes that clients make live."""
+"""Topic endpoints, and the lifetimes of dynamic nodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def subscribed(client: Client, topic: str = "a", name: str = "mine", **options: 
 
 
 def publish(client: Client, topic: str, *numbers: int) -> None:
-    """Messages for selectors."""
+    """Publish a message with each number, by which selectors can choose."""
     client.sender(f"topic://{topic}").send_all(map(selectable, numbers))
 
 
@@ -70,8 +70,8 @@ WILDCARDS = {
 
 def test_an_endpoint_gets_what_its_subscriptions_match(start: Start, connect: Connect) -> None:
     """
-    Wildcards are Solace's: `*` one level, `x*` a prefix of a level, `>` one or more last levels. `!` takes topics out
-    of what an endpoint's others attract. What several of them match lies there once. What is sent by name needs none.
+    Wildcards are Solace's: `*` one level, `x*` a prefix of a level, `>` one or more last levels. `!` excepts topics
+    from the endpoint's other subscriptions. What several of them match is there once. What is sent by name needs none.
     """
     queues = {
         "some": Queue(subscriptions=("a/>", "!a/*/c", "x/b")),
@@ -101,8 +101,8 @@ def test_bad_subscriptions_are_refused(gateway: RunningGateway, client: Client) 
 
 def test_a_durable_endpoint_survives_its_consumer(gateway: RunningGateway, connect: Connect) -> None:
     """
-    It keeps what is published while its consumer is away, and what that had not settled, however it went; after a
-    restart it has its messages, and goes on to attract. It has the name of its link, which no queue has, and one
+    It keeps what is published while its consumer is detached, and what that had not settled, however it was lost; after
+    a restart it has its messages, and attracts more. Its name is its link's, and must not be a queue's. It has one
     consumer: a second one is refused as locked, with the same topic and with another.
     """
     client, other = connect(gateway), connect(gateway)
@@ -150,7 +150,7 @@ SELECTORS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "not its own any more": ({}, {NO_LOCAL: []}, True),
     "a long one before": ({SELECTOR: f"n IN ({', '.join(numbered(200))})"}, {SELECTOR: "n > 1"}, True),
 }
-"""Filters before and after, and whether that is a new subscription."""
+"""Filters of the first and the second attach, and whether the second is a new subscription."""
 
 
 @pytest.mark.parametrize("capabilities", [(), GLOBAL], ids=["alone", "shared"])
@@ -158,8 +158,8 @@ def test_another_selector_is_another_subscription(
     gateway: RunningGateway, connect: Connect, capabilities: tuple[str, ...]
 ) -> None:
     """
-    What the old one had kept is dropped (Jakarta Messaging 3.1, 8.3.3 and 8.3.4), also after a restart. No-local says
-    nothing of a shared one.
+    The old one's messages are dropped (Jakarta Messaging 3.1, 8.3.3 and 8.3.4), also after a restart. A change of
+    no-local does not make a shared subscription new.
     """
     client = connect(gateway)
     for name, (before, _, _) in SELECTORS.items():
@@ -181,8 +181,8 @@ def test_nobody_takes_a_subscription_from_its_consumers_by_another_selector(
     client: Client, *, is_durable: bool
 ) -> None:
     """
-    While its consumers are there another selector is refused: what one would pass over, another would want. A bad one
-    changes nothing either.
+    While it has consumers another selector is refused: it would drop what they want. A bad selector changes nothing
+    either.
     """
     options: dict[str, Any] = {"durable": is_durable, "capabilities": SHARED, "filters": {SELECTOR: "n > 1"}}
     names = ("mine", "mine|2") if is_durable else ("mine|volatile1", "mine|volatile2")
@@ -201,7 +201,7 @@ def test_nobody_takes_a_subscription_from_its_consumers_by_another_selector(
 def test_a_subscription_of_which_no_selector_is_known_keeps_what_it_has(
     gateway: RunningGateway, client: Client
 ) -> None:
-    """One that an administrator made is not made anew for who comes with a selector."""
+    """A subscription that an administrator made is not made anew for a consumer with a selector."""
 
     def make(running: Gateway) -> None:
         settings = EndpointSettings(exclusive=Exclusivity.REFUSE)
@@ -217,7 +217,7 @@ def test_a_subscription_of_which_no_selector_is_known_keeps_what_it_has(
 def test_a_subscription_with_a_selector_keeps_what_matches_and_nothing_else(
     gateway: RunningGateway, client: Client, *, is_durable: bool, capabilities: tuple[str, ...]
 ) -> None:
-    """Once its consumer has looked, nothing else lies there, or counts; a queue's consumer leaves it in place."""
+    """Once its consumer has read past them, other messages are gone and do not count; on a queue they would stay."""
     options: dict[str, Any] = {"durable": is_durable, "capabilities": capabilities, "credit": 0}
     receiver = subscribed(client, filters={SELECTOR: "n >= 95"}, **options)
     publish(client, "a", *range(100))
@@ -234,7 +234,7 @@ def test_a_subscription_with_a_selector_keeps_what_matches_and_nothing_else(
 def test_what_a_subscription_passed_over_does_not_come_back(
     gateway: RunningGateway, connect: Connect
 ) -> None:
-    """Nor does a restart bring it; what its consumer could not use is still its own, as that matches."""
+    """Not after a restart either; a match that its consumer could not use (undeliverable-here) is still there."""
     client, wanted = connect(gateway), {SELECTOR: "n > 2"}
     receiver = subscribed(client, filters=wanted)
     publish(client, "a", 1, 2, 3, 4)
@@ -250,7 +250,7 @@ def test_what_a_subscription_passed_over_does_not_come_back(
 
 
 def test_the_replay_of_a_subscription_goes_by_its_selector(gateway: RunningGateway, client: Client) -> None:
-    """It is complete though its consumer wants few of the messages, and live ones come behind."""
+    """It completes though the selector matches few of the messages, and live ones follow."""
     publish(client, "a", *range(100))
     receiver = subscribed(client, filters={SELECTOR: "n >= 98", **BEGINNING})
     assert texts(receiver.take_and_accept(2)) == numbered(98, 100)
@@ -264,7 +264,7 @@ def test_the_replay_of_a_subscription_goes_by_its_selector(gateway: RunningGatew
 
 
 def test_no_local_passes_nothing_over_for_those_who_share(gateway: RunningGateway, connect: Connect) -> None:
-    """A consumer of a shared subscription leaves its own connection's messages to the others."""
+    """A consumer of a shared subscription leaves its own connection's messages to the other consumers."""
     client, other = connect(gateway), connect(gateway)
     own = subscribed(client, filters={SELECTOR: "n > 1", NO_LOCAL: []}, capabilities=GLOBAL)
     publish(client, "a", 2)
@@ -275,8 +275,8 @@ def test_no_local_passes_nothing_over_for_those_who_share(gateway: RunningGatewa
 
 def test_consumers_of_a_shared_subscription_share_its_messages(client: Client) -> None:
     """
-    Two links of a shared subscription get each message once between them; `name|2` is the second of `name`. What is
-    published after the last consumer went is there for the next.
+    Two links of a shared subscription share its messages, each delivered once; `name|2` is the second link of `name`.
+    What is published after the last consumer left is there for the next.
     """
     links = [subscribed(client, "a/>", name, capabilities=SHARED, credit=100) for name in ("sub", "sub|2")]
     publish(client, "a/b", *range(100))
@@ -320,11 +320,11 @@ def test_a_shared_name_belongs_to_its_client_unless_it_is_global(
     assert sorted(text for link in shared for text in texts(link.arrived)) == ["0", "1"]
 
 
-# --- giving one up ------------------------------------------------------------------------------------------------
+# --- unsubscribing ------------------------------------------------------------------------------------------------
 
 
 def give_up(client: Client, name: str, *capabilities: str) -> None:
-    """Attach without a source and close: an unsubscribe."""
+    """Unsubscribe: attach without a source, and close."""
     link = client.receiver(None, name=name, capabilities=capabilities)
     assert link.link.remote_source.expiry_policy == Terminus.EXPIRE_NEVER
     link.close()
@@ -344,14 +344,14 @@ def test_unsubscribe_deletes_the_durable_subscription(
     name: str,
 ) -> None:
     """
-    An attach without a source, closed, deletes the topic endpoint, and a second one is refused as not found. One that
-    is only detached changes nothing, and neither does one beside a consumer, which is refused. Qpid JMS gives up a
-    shared subscription by its link's name alone: it has no source to put capabilities on.
+    An attach without a source, closed, deletes the topic endpoint, and a second one is refused as not found. If the
+    link is only detached, nothing changes; while there is a consumer, the attach is refused. Qpid JMS unsubscribes a
+    shared subscription by its link's name alone: without a source it has no place for capabilities.
     """
     there = subscribed(client, name=name, capabilities=made)
     before = gateway.endpoints()
     used = name.partition("|")[0] if given_up else name
-    if made != SHARED:  # which is its container's own
+    if made != SHARED:  # Another container does not know that one.
         assert refusal(give_up, connect(gateway), used, *given_up).name == "amqp:resource-locked"
     there.detach()
     client.receiver(None, name=used, capabilities=given_up).detach()
@@ -362,14 +362,17 @@ def test_unsubscribe_deletes_the_durable_subscription(
 
 
 def test_a_subscription_is_shared_or_not(client: Client) -> None:
-    """Attaching to a shared durable subscription as an unshared one of that name is refused, naming what it is."""
+    """Attaching to a shared durable subscription as an unshared one is refused, with a text that says it is shared."""
     subscribed(client, capabilities=GLOBAL).detach()
     assert "shared" in str(refusal(subscribed, client))
 
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_an_unsubscribe_in_one_write_is_one(client: Client, gateway: RunningGateway, closed: bool) -> None:
-    """Attach and closing detach come before the attach could be answered: the subscription goes, if it is closed."""
+    """
+    Attach and detach arrive before the attach could be answered: only if the detach closes, the subscription is
+    deleted.
+    """
     with Peer.opened(gateway.host_and_port()) as peer:
         peer.attach_receiver("topic://a/>", name="sub", expiry=Symbol("never"))
         peer.send(frame(DETACH, [UInt(0), False]))
@@ -380,7 +383,7 @@ def test_an_unsubscribe_in_one_write_is_one(client: Client, gateway: RunningGate
         peer.skip_to(DETACH)
         if closed:
             client.wait(lambda: not gateway.endpoints(), "the endpoint is gone")
-        # The connection is as good as before.
+        # The connection still works.
         peer.attach_receiver("topic://b/>", name="other", expiry=Symbol("never"))
         assert gateway.endpoints() == ({"other"} if closed else {"sub", "other"})
 
@@ -397,7 +400,7 @@ class FarClock(SystemClock):
 def test_a_subscription_that_nobody_uses_expires(
     start: Start, connect: Connect, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the hours that the settings say it is gone with what lies on it; one that has a consumer stays."""
+    """After the configured hours it is deleted with its messages; one that has a consumer stays."""
     monkeypatch.setattr(expiry, "LOOK_SECONDS", 0.01)
     clock = given["clock"] = FarClock()
     gateway = start(vpn=Vpn(subscription_expiry_hours=2))
@@ -408,7 +411,10 @@ def test_a_subscription_that_nobody_uses_expires(
     assert gateway.endpoints() == {"used", "left"}
 
     def seen(gateway: Gateway) -> int:
-        """One that is used can have been seen, too: in the moment before its consumer came."""
+        """
+        How many subscriptions are known as unused. One in use may be known from before its consumer attached: not
+        counted.
+        """
         services = gateway.vpns["default"]._services
         (unused,) = (one for one in services if isinstance(one, expiry.UnusedSubscriptions))
         return sum(not endpoint.flows for endpoint in unused._unused_since)
@@ -422,13 +428,13 @@ def test_a_subscription_that_nobody_uses_expires(
     used.close()
 
 
-# --- nobody takes it, or nobody has room --------------------------------------------------------------------------
+# --- quotas -------------------------------------------------------------------------------------------------------
 
 
 def test_a_full_queue_rejects(start: Start, connect: Connect) -> None:
     """
-    At its quota a queue's message is rejected with the reason, is stored nowhere, and fits once there is room. What
-    lies there counts after a restart as before.
+    At its quota a queue rejects a message with the reason, and it is stored nowhere; once there is room, the next is
+    accepted. After a restart the queue's messages count as before.
     """
     gateway = start(Vpn(queues={"q": Queue(quota_messages=3)}))
     client = connect(gateway)
@@ -453,14 +459,14 @@ def test_a_full_queue_rejects(start: Start, connect: Connect) -> None:
 
 
 def test_a_full_queue_by_size(start: Start, connect: Connect) -> None:
-    """A quota in megabytes counts what lies on the queue, and a smaller message may fit where a larger does not."""
+    """A quota in megabytes counts the queue's messages; a smaller message may fit where a larger one does not."""
     sender = connect(start(Vpn(queues={"q": Queue(quota_mb=1)}))).sender("q")
     for size, outcome in ((600_000, "ACCEPTED"), (600_000, "REJECTED"), (300_000, "ACCEPTED")):
         assert sender.outcomes([data(b"\x55" * size)]) == [outcome]
 
 
 def test_a_message_vpn_has_so_many_endpoints_and_no_more(start: Start, connect: Connect) -> None:
-    """A queue on first use, a temporary one and a subscription are refused alike once the Message VPN is full."""
+    """A queue on first use, a temporary one and a subscription are all refused once there are `max_endpoints`."""
     gateway = start(vpn=Vpn(max_endpoints=2))
     client = connect(gateway)
     for name in ("one", "two"):
@@ -474,17 +480,17 @@ def test_a_message_vpn_has_so_many_endpoints_and_no_more(start: Start, connect: 
         assert refused.name == "amqp:resource-limit-exceeded"
         assert "max_endpoints" in refused.text
     assert gateway.endpoints() == {"one", "two"}
-    client.sender("one").send_all([data(3)])  # what is there is not refused
+    client.sender("one").send_all([data(3)])  # An existing queue is not refused.
 
 
-# --- How long dynamic nodes live: the four policies of AMQP 1.0, with links, messages and connections that go ---------
+# --- How long dynamic nodes live: the four lifetime-policies of AMQP 1.0 ----------------------------------------------
 
 CLOSE, NO_LINKS = Lifetime.DELETE_ON_CLOSE, Lifetime.DELETE_ON_NO_LINKS
 NO_MESSAGES, NO_LINKS_OR_MESSAGES = Lifetime.DELETE_ON_NO_MESSAGES, Lifetime.DELETE_ON_NO_LINKS_OR_MESSAGES
 
 
 def living(policy: Any, *, key: str = "lifetime-policy") -> Callable[[Link], None]:
-    """Sets up a dynamic node with a policy: a `Lifetime`, or whatever the wire takes."""
+    """Sets up a dynamic node with a lifetime-policy: a `Lifetime`, or any other value."""
     value = Described(ulong(policy.code), []) if isinstance(policy, Lifetime) else policy
 
     def set_up(link: Link) -> None:
@@ -495,7 +501,7 @@ def living(policy: Any, *, key: str = "lifetime-policy") -> Callable[[Link], Non
 
 
 def in_force(node: Sender | Receiver) -> int:
-    """The policy that the reply says, by its code."""
+    """The code of the lifetime-policy in the answer."""
     link = node.link
     properties = (link.remote_target if link.is_sender else link.remote_source).properties
     properties.rewind()
@@ -506,21 +512,21 @@ def in_force(node: Sender | Receiver) -> int:
 
 
 def is_deleted(gateway: RunningGateway, client: Client, name: str) -> None:
-    """Wait until a node is gone: nobody finds it any more, and nothing is remembered of it."""
+    """Wait until a node is deleted: its name is not found any more, and no state of it is left."""
     client.wait(lambda: name not in gateway.endpoints(), "the temporary queue is deleted")
     assert refusal(client.sender, name).name == "amqp:not-found"
     nodes = gateway.call(lambda running: running._container.shared_by(running.vpns["default"]).nodes)  # type: ignore[union-attr]
     assert (nodes.owners, nodes.temporary) == ({}, {})
 
 
-# --- what is asked for and what is said -------------------------------------------------------------------------------
+# --- the policy in the answer -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_the_reply_says_the_policy_in_force(client: Client, end: str) -> None:
     """
-    Asked for by its code or by its name, a policy is in force for queues as source and as target. A topic keeps no
-    messages and is no more than a name: whatever is asked for, it is delete-on-close.
+    A policy that is asked for by its code or its name holds for queues as source and as target. A topic keeps no
+    messages: whatever is asked for, it is delete-on-close.
     """
     attach = partial(getattr(client, end), None, dynamic=True)
     for lifetime in Lifetime:
@@ -534,7 +540,7 @@ def test_the_reply_says_the_policy_in_force(client: Client, end: str) -> None:
 
 @pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_what_is_no_policy_is_refused(gateway: RunningGateway, client: Client, end: str) -> None:
-    """A bad lifetime-policy is `amqp:invalid-field` and makes nothing."""
+    """A bad lifetime-policy is `amqp:invalid-field`, and no node is made."""
     for bad in (
         Described(ulong(0x2F), []),
         Described(symbol("amqp:delete-on-friday:list"), []),
@@ -552,7 +558,7 @@ def test_what_is_no_policy_is_refused(gateway: RunningGateway, client: Client, e
 
 
 def test_on_no_links_any_link_keeps_it(gateway: RunningGateway, connect: Connect) -> None:
-    """After the link that made it, a sender, a consumer and a browser each keep the queue; messages do not."""
+    """After the link that made it is gone, a sender, a consumer and a browser each keep the queue; messages do not."""
     client, other = connect(gateway), connect(gateway)
     maker = client.sender(None, dynamic=True, set_up=living(NO_LINKS))
     name = maker.address
@@ -577,7 +583,10 @@ def test_on_no_links_any_link_keeps_it(gateway: RunningGateway, connect: Connect
 
 
 def test_on_no_messages_they_keep_it(gateway: RunningGateway, connect: Connect) -> None:
-    """With its maker gone, a queue lives until its last message is settled; whoever waits there is told."""
+    """
+    After the link that made it is gone, a queue lives until its last message is settled; then its consumers are
+    detached.
+    """
     client = connect(gateway)
     maker = client.sender(None, dynamic=True, set_up=living(NO_MESSAGES))
     name = maker.address
@@ -596,9 +605,6 @@ def test_on_no_messages_they_keep_it(gateway: RunningGateway, connect: Connect) 
     assert consumer.detached_by_peer().name == "amqp:resource-deleted", "empty, no other link keeps it"
 
 
-# --- delete-on-no-links-or-messages -----------------------------------------------------------------------------------
-
-
 # --- connections that are lost, and the gateway's end -----------------------------------------------------------------
 
 
@@ -606,7 +612,9 @@ def test_on_no_messages_they_keep_it(gateway: RunningGateway, connect: Connect) 
 def test_a_lost_connection_is_the_end_of_its_links(
     gateway: RunningGateway, connect: Connect, lifetime: Lifetime, is_kept: bool
 ) -> None:
-    """A connection that breaks lets go of its nodes as one that closes does; messages keep those they keep."""
+    """
+    A lost connection releases its nodes as a closed one does; messages still keep a node with a policy for messages.
+    """
     client, other = connect(gateway), connect(gateway)
     maker = client.sender(None, dynamic=True, set_up=living(lifetime))
     maker.send_all([data("kept")])
@@ -618,7 +626,7 @@ def test_a_lost_connection_is_the_end_of_its_links(
 
 @pytest.mark.parametrize("lifetime", Lifetime)
 def test_none_survives_the_gateway(gateway: RunningGateway, connect: Connect, lifetime: Lifetime) -> None:
-    """Whatever its policy, and with messages on it, a temporary queue is gone after a restart; the log has them."""
+    """A temporary queue is gone after a restart, whatever its policy and its messages; the log has the messages."""
     client = connect(gateway)
     maker = client.sender(None, dynamic=True, set_up=living(lifetime))
     maker.send_all([data(1)])

@@ -1,4 +1,4 @@
-"""Replays as they are seen while they go on and afterwards: ended early, marked, on record."""
+"""Replays while they are under way and afterwards: cancelled or forced, marked, and on record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.client import SELECTOR, Client, Received, numbered, refusal, 
 from tests.support.messages import annotated, data
 from tests.support.running import RunningGateway
 
-# --- Ending a replay before its end: cancelled, force-completed, replaced; and what is said of it afterwards ----------
+# --- Ending a replay early: cancelled, force-completed, replaced; and its state afterwards ----------------------------
 
 FROM_BEGINNING = "orders?replay-start=beginning"
 
@@ -40,8 +40,9 @@ def test_a_cancelled_replay(
     gateway: RunningGateway, client: Client, connect: Connect, restarted: bool
 ) -> None:
     """
-    It ends with its consumer's link, detach-forced, `cancelled`, 142, and has failed. Nothing of it lies on the queue,
-    which is live from then on, in depth and bytes too, over a restart as well; and it can be replayed anew at once.
+    Its consumer's link is detached (detach-forced, `cancelled`, 142), and it has failed. None of its messages is on the
+    queue, which is live from then on, in depth and bytes too, also over a restart; it can be replayed again
+    immediately.
     """
     publish(client, 0, 3_000)
     receiver = client.receiver(FROM_BEGINNING, credit=100)
@@ -72,7 +73,9 @@ def test_a_cancelled_replay(
 
 
 def test_a_replay_can_be_cancelled_before_it_has_begun(gateway: RunningGateway, client: Client) -> None:
-    """A replay that waits for the queue to be emptied can be cancelled, not forced: nothing of it ever comes."""
+    """
+    A replay that waits for the queue to be emptied can be cancelled, not forced: none of its messages is delivered.
+    """
     publish(client, 0, 10)
 
     def start_and_cancel(running: Gateway) -> list[str]:
@@ -94,7 +97,7 @@ def test_a_replay_can_be_cancelled_before_it_has_begun(gateway: RunningGateway, 
 
 @pytest.mark.parametrize("force_complete", [False, True])
 def test_nothing_to_cancel(gateway: RunningGateway, client: Client, force_complete: bool) -> None:
-    """Without a replay under way a cancel is refused, and the sentence names the state."""
+    """Without a replay under way a cancel is refused, and the text names the state."""
     publish(client, 0, 10)
     with pytest.raises(Refused, match="its state is n/a") as refused:
         gateway.cancel_replay("orders", force_complete=force_complete)
@@ -110,8 +113,8 @@ def test_nothing_to_cancel(gateway: RunningGateway, client: Client, force_comple
 
 def test_a_forced_replay_keeps_what_it_had_put(gateway: RunningGateway, client: Client) -> None:
     """
-    Force-completed, a replay reads no further, what it had put stays, marked as history, its consumer goes on, and live
-    follows.
+    Once force-completed, a replay reads no further. What it had put stays, marked as history; its consumer goes on, and
+    live messages follow.
     """
     publish(client, 0, 4_000)
     receiver = client.receiver(f"{FROM_BEGINNING}&replay-name=r", credit=100)
@@ -130,11 +133,11 @@ def test_a_forced_replay_keeps_what_it_had_put(gateway: RunningGateway, client: 
     assert (record.started, record.succeeded, record.failed) == (1, 1, 0)
 
 
-# --- what is said of a replay -------------------------------------------------------------------------------------
+# --- the status of a replay ---------------------------------------------------------------------------------------
 
 
 def test_a_selector_that_keeps_a_replay_from_completing(start: Start, connect: Connect) -> None:
-    """A consumer whose selector leaves replayed messages where they are: said in the log, once, and in the status."""
+    """A selector that leaves all replayed messages on the queue is reported in the log, once, and in the status."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     with capture_logs() as lines:
         gateway = start()
@@ -155,7 +158,7 @@ def test_a_selector_that_keeps_a_replay_from_completing(start: Start, connect: C
 
 
 def test_a_selector_that_takes_all_is_not_warned_of(gateway: RunningGateway, client: Client) -> None:
-    """A consumer that is merely slow, or whose selector takes what is there, keeps nothing from completing."""
+    """A consumer that is merely slow, or whose selector matches all, does not keep the replay from completing."""
     publish(client, 0, 30)
     receiver = client.receiver(FROM_BEGINNING, filters={SELECTOR: "JMSPriority = 4"}, credit=10)
     taken = receiver.take(10)
@@ -167,7 +170,7 @@ def test_a_selector_that_takes_all_is_not_warned_of(gateway: RunningGateway, cli
 
 
 def test_counters_and_progress(clock: Clock, gateway: RunningGateway, client: Client) -> None:
-    """What was transmitted, acknowledged, is left, and how long that takes at this pace, is known at any time."""
+    """The messages transmitted, acknowledged and remaining, and the time left at this pace, are known at any time."""
     publish(client, 0, 4_000)
     begun = clock.ms
     receiver = client.receiver(FROM_BEGINNING, credit=200)
@@ -197,14 +200,14 @@ def test_counters_and_progress(clock: Clock, gateway: RunningGateway, client: Cl
 
 
 def marks(messages: list[Received]) -> dict[str, object]:
-    """By text."""
+    """The replay name of each message, by its text."""
     return {message.text: message.annotations.get(REPLAY_NAME) for message in messages}
 
 
 def test_what_was_there_before_is_marked_and_what_came_since_is_not(client: Client) -> None:
     """
-    History has the name that was given. A message that is published while the replay is under way comes for the first
-    time, wherever the replay is: who skips what is marked must not lose it.
+    History has the name that was given. A message published while the replay is under way is delivered for the first
+    time, wherever the replay is: a consumer that skips marked messages must not lose it.
     """
     publish(client, 0, 3_000)
     receiver = client.receiver("orders?replay-start=beginning&replay-name=nightly", credit=100)
@@ -219,7 +222,7 @@ def test_what_was_there_before_is_marked_and_what_came_since_is_not(client: Clie
 
 
 def test_a_name_is_made_where_none_is_given(gateway: RunningGateway, connect: Connect) -> None:
-    """Of the user, the container and the time: who has the message sees who asked for it."""
+    """Of the user, the container and the time: the message shows who asked for the replay."""
     client = connect(gateway, container="shop-1")
     publish(client, 0, 1)
     (message,) = client.receiver("orders?replay-start=beginning", credit=1).take(1)
@@ -231,8 +234,8 @@ def test_a_name_is_made_where_none_is_given(gateway: RunningGateway, connect: Co
 
 def test_what_was_not_acknowledged_is_marked_again(gateway: RunningGateway, connect: Connect) -> None:
     """
-    A delivery that failed, or whose consumer went, comes again with its delivery-count and its mark. What a stopped
-    gateway has to put once more has the same name after it.
+    A redelivery, after a failure or a lost consumer, has its delivery-count and its mark. Messages that a restarted
+    gateway puts again have the same name.
     """
     client = connect(gateway)
     publish(client, 0, 50)
@@ -252,7 +255,7 @@ def test_what_was_not_acknowledged_is_marked_again(gateway: RunningGateway, conn
 
 @pytest.mark.parametrize("link", ["log", "stream"])
 def test_a_reader_that_names_its_replay_has_history_marked(link: str, start: Start, connect: Connect) -> None:
-    """Readers of the log and of a stream, by an address or by the filter; without a name there is no mark."""
+    """Readers of the log and of a stream give a name in the address or in the filter; without one there is no mark."""
     gateway = start(Vpn(queues={"s": Queue(kind="stream", subscriptions=("a/>",))}))
     client = connect(gateway)
     publish(client, 0, 5, "topic://a/b")
@@ -280,7 +283,7 @@ def test_a_reader_that_names_its_replay_has_history_marked(link: str, start: Sta
 
 
 def test_a_name_that_is_on_record_is_refused(gateway: RunningGateway, client: Client) -> None:
-    """So that a name says one replay; nothing is dropped, and the queue stays as it was."""
+    """So that a name identifies one replay. Nothing is dropped, and the queue stays as it was."""
     publish(client, 0, 3)
     receiver = client.receiver("orders?replay-start=beginning&replay-name=r", credit=3)
     receiver.take_and_accept(3)
@@ -294,14 +297,14 @@ def test_a_name_that_is_on_record_is_refused(gateway: RunningGateway, client: Cl
 
 
 def test_a_name_that_nobody_could_read_is_refused(client: Client) -> None:
-    """It goes on record, into log lines and on messages."""
+    """It is written into records, log lines and messages."""
     for name in ("%0A", "%20", "x" * 201):
         refused = refusal(client.receiver, f"orders?replay-start=beginning&replay-name={name}")
         assert refused.replay_error == "unknown-start"
 
 
 def test_a_selector_sees_the_mark_of_a_copy_and_not_that_of_a_replay(client: Client) -> None:
-    """A selector asks the message as it is stored; the mark of a replay onto the queue is put on on the way out."""
+    """A selector sees the message as stored; the mark of a replay onto the queue is added when it is sent."""
     client.sender("orders").send_all([data(0), annotated(data(1), **{REPLAY_NAME: "copied"})])
     wanted, unwanted = ({SELECTOR: f"\"m.x-opt-replay-name\" = '{name}'"} for name in ("copied", "r"))
     receiver = client.receiver("orders?replay-start=beginning&replay-name=r", filters=wanted, credit=9)
@@ -324,7 +327,7 @@ def records(gateway: RunningGateway) -> list[ReplayRecord]:
 def test_a_replay_goes_on_record_with_who_asked_and_what_came_of_it(
     gateway: RunningGateway, connect: Connect
 ) -> None:
-    """Start, counts, bytes and times; while it is under way, as far as it is."""
+    """Start, counts, bytes and times; while it is under way, its progress so far."""
     client = connect(gateway, container="shop")
     publish(client, 0, 5)
     receiver = client.receiver("orders?replay-start=%233&replay-name=r", credit=1)
@@ -348,7 +351,7 @@ def test_a_replay_goes_on_record_with_who_asked_and_what_came_of_it(
 
 
 def test_how_replays_end_is_on_record(gateway: RunningGateway, connect: Connect) -> None:
-    """Cancelled, forced, replaced by another, and with the endpoint itself; each once, in order."""
+    """Cancelled, forced, replaced by another, or ended by the deletion of its endpoint; each once, in order."""
     client = connect(gateway)
     publish(client, 0, 9)
     gateway.start_replay("orders", "beginning")
@@ -375,7 +378,7 @@ def test_how_replays_end_is_on_record(gateway: RunningGateway, connect: Connect)
 
 
 def test_replays_that_are_asked_for_again_and_again_fill_nothing(start: Start, connect: Connect) -> None:
-    """Whoever may consume from a queue can ask for replays without end: those of the past are kept up to the limit."""
+    """Any consumer of a queue can ask for replays without end: records of past ones are kept up to a limit."""
     gateway = start(limits=Limits(replay_records=3))
     client = connect(gateway)
     publish(client, 0, 1)
@@ -390,7 +393,7 @@ def test_replays_that_are_asked_for_again_and_again_fill_nothing(start: Start, c
 def test_how_far_a_replay_is_is_written_where_that_has_changed(
     gateway: RunningGateway, connect: Connect
 ) -> None:
-    """And again only when it has changed again: one that stands still costs no writing."""
+    """A replay that makes no progress writes nothing."""
     client = connect(gateway)
     publish(client, 0, 5)
     gateway.start_replay("orders", "beginning")

@@ -21,7 +21,7 @@ AHEAD = 100_000
 PAGE = 50_000
 
 MOST = AHEAD + PAGE + SIZE
-"""What is kept, one step more of a page, and the message by which it was too much."""
+"""The content kept ahead, one more page, and the message that went past the bound."""
 
 VPN = Vpn(
     queues={"q": Queue(subscriptions=("log/>", "other/>"))},
@@ -38,7 +38,9 @@ def gateway(given: dict[str, Any], start: Start) -> RunningGateway:
 
 @pytest.fixture
 def largest(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """The most content that was kept at a time: ready to be handed out, and beside the log."""
+    """
+    The most bytes that were kept at a time: `kept` ready to be handed out, `routed` of messages that are not logged.
+    """
     found = {"kept": 0, "routed": 0}
     put = ReplayPump._put
 
@@ -74,8 +76,8 @@ def test_a_consumer_that_settles_late_gets_all_of_it(
     gateway: RunningGateway, client: Client, largest: dict[str, int], selects: bool
 ) -> None:
     """
-    Little is kept while it takes nothing; what it has taken and not settled holds nothing up, nor does what it does not
-    want, which is there for others.
+    Little is kept while it takes nothing. Messages that it has taken and not settled do not hold the replay up, nor do
+    those that its selector leaves to others.
     """
     client.sender("topic://log/a").send_all(map(large, range(MESSAGES)))
     filters = {SELECTOR: "odd = TRUE"} if selects else None
@@ -90,7 +92,7 @@ def test_a_consumer_that_settles_late_gets_all_of_it(
 
 
 def test_nobody_consumes(gateway: RunningGateway, client: Client, largest: dict[str, int]) -> None:
-    """Less is put on the queue than may be by their number, and no page is kept; who comes later gets all."""
+    """The bound in bytes is reached before that in messages, and no page is kept; a later consumer gets all."""
     client.sender("topic://log/a").send_all(map(large, range(MESSAGES)))
     gateway.call(lambda running: running.vpns["default"].endpoints.by_name.get("q"))
     client.receiver("q?replay-start=beginning").close()
@@ -104,8 +106,8 @@ def test_what_the_log_does_not_take_is_bounded_beside_it(
     gateway: RunningGateway, client: Client, largest: dict[str, int]
 ) -> None:
     """
-    An adversary puts any number of messages that the log does not take between two that it does, under a replay that
-    waits. They are not gathered until the next logged one is found.
+    While a replay waits, an adversary publishes any number of messages that are not logged between two that are. They
+    are not all read into memory in search of the next logged one.
     """
     logged, other = client.sender("topic://log/a"), client.sender("topic://other/a")
     logged.send_all([large(0), large(1), *map(large, range(2, 10))])
@@ -120,7 +122,10 @@ def test_what_the_log_does_not_take_is_bounded_beside_it(
 
 
 def test_a_start_does_not_gather_what_came_beside_a_replay(gateway: RunningGateway, client: Client) -> None:
-    """It is on the queue again in its place, and its contents are read when they are wanted."""
+    """
+    Messages that are not logged are on the queue again in their place, and their contents are read when consumers want
+    them.
+    """
     client.sender("topic://log/a").send_all([large(0)])
     receiver = client.receiver("q?replay-start=beginning")
     client.sender("topic://other/a").send_all(map(large, range(1, MESSAGES - 1)))

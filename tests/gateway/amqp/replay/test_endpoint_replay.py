@@ -1,4 +1,4 @@
-"""Replay onto queues and topic endpoints: history comes again in order, then live messages, without a seam."""
+"""Replay onto queues and topic endpoints: history comes again in order, then live messages, without a gap."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM_BEGINNING = "orders?replay-start=beginning"
 
 
 def test_a_subscription_that_changes_on_the_way(start: Start, connect: Connect) -> None:
-    """What a replay has not put yet goes by the new subscriptions, live messages that wait in the log among it."""
+    """The new subscriptions choose what the replay has not put yet, including live messages that wait in the log."""
     gateway = start(Vpn(queues={"orders": Queue(subscriptions=("a/>",), max_unsettled=3)}))
     client = connect(gateway)
     old, new = client.sender("topic://a/1"), client.sender("topic://b/1")
@@ -68,8 +68,8 @@ def test_only_the_endpoints_own_topics_are_replayed(
     gateway: RunningGateway, client: Client, asked: str, expected: list[str]
 ) -> None:
     """
-    What the queue's subscriptions match now, but for exceptions, and what was sent to it by name; a start is looked for
-    among that alone. A subscription that is new brings its history.
+    What the queue's subscriptions match now, less its exceptions, and what was sent to it by name; the start is
+    searched for among these alone. A new subscription brings its history.
     """
     client.sender("other").send_all([data("not mine")])
     for topic in ("a/secret", "b", "a/b", "a/c"):
@@ -83,8 +83,8 @@ def test_only_the_endpoints_own_topics_are_replayed(
 
 def test_the_endpoints_default_start(start: Start, connect: Connect) -> None:
     """
-    A queue configured with a default start is replayed from there by a consumer that asks for none; one that comes
-    while another is there just joins.
+    A consumer that asks for no start replays a queue from its default start; one that attaches while another is there
+    just joins.
     """
     client = connect(start(Vpn(queues={"orders": Queue(default_start="beginning")})))
     client.sender("orders").send_all([data(i) for i in range(3)])
@@ -106,8 +106,8 @@ def test_what_is_ready_ahead_of_consumers(
     gateway: RunningGateway, client: Client, has_consumer: bool
 ) -> None:
     """
-    With nobody to consume at most 1,000 messages are put ahead; with one that takes nothing a step of the log, whatever
-    it may leave unsettled. A consumer gets them all.
+    Without a consumer at most 1,000 messages are put ahead; with one that takes nothing a step of the log, whatever its
+    bound of unsettled deliveries. A consumer gets them all.
     """
     client.sender("orders").send_all([data(i) for i in range(3_000)])
     receiver = client.receiver(FROM_BEGINNING) if has_consumer else None
@@ -116,7 +116,7 @@ def test_what_is_ready_ahead_of_consumers(
     # The last of a step is held back: it may be the last before live.
     ahead = STEP_ROWS - 1 if has_consumer else 1_000
     client.wait(lambda: gateway.depth("orders") == ahead, "the window is full")
-    client.sender("elsewhere").send_all([data("x")])  # Would it be overdrawn, it were by now.
+    client.sender("elsewhere").send_all([data("x")])  # By now an excess would show.
     assert gateway.depth("orders") == ahead
     assert gateway.replay_state("orders") == "active"
     (receiver or client.receiver("orders")).collect(taken := [], 3_000, credit=100)
@@ -128,8 +128,8 @@ def test_what_is_ready_ahead_of_consumers(
 
 def test_an_administrators_replay_detaches_consumers(gateway: RunningGateway, connect: Connect) -> None:
     """
-    Running consumers are detached and told why; they attach again to it. What they say meanwhile of messages that it
-    has dropped changes nothing.
+    Attached consumers are detached and told why, and can attach again to the replay. Outcomes that they send meanwhile
+    for messages that it has dropped change nothing.
     """
     clients = [connect(gateway) for _ in range(3)]
     clients[0].sender("orders").send_all([data(i) for i in range(10)])
@@ -175,7 +175,9 @@ def test_a_replay_catches_up_while_a_publisher_goes_on(
 
 
 def test_a_replay_of_one_topic_among_many(gateway: RunningGateway, connect: Connect) -> None:
-    """An endpoint of one topic is replayed while others are published between: all once, in order, one end marked."""
+    """
+    An endpoint of one topic is replayed while other topics are published: each message once, in order, one end marked.
+    """
     with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=3_000) as publishing:
         publishing.wait_for(1_000)
         receiver = connect(gateway).receiver("topic://a/>?replay-start=beginning")
@@ -195,8 +197,8 @@ def test_a_replay_survives_restarts(
     start: Start, connect: Connect, stops: list[int], limits: Limits | None
 ) -> None:
     """
-    A gateway that stops in the middle of a replay, after so many more were accepted, goes on with it: the rest comes,
-    once, in order, then live.
+    A gateway that stops in mid-replay, each time after that many more messages were accepted, goes on with it: the rest
+    comes once, in order, then live messages.
     """
     gateway = start(limits=limits)
     client = connect(gateway)
@@ -221,8 +223,8 @@ def test_direct_messages_during_a_replay(
     start: Start, connect: Connect, limits: Limits | None, taken_before: int | None
 ) -> None:
     """
-    Messages that come settled, and so are not logged, reach a replaying queue behind its history, none lost; also where
-    the gateway is stopped (unless None), with so many consumed before.
+    Direct messages, which are not logged, reach a replaying queue behind its history, none lost; also if the gateway is
+    restarted (unless None) after that many messages were consumed.
     """
     gateway = start(limits=limits)
     client = connect(gateway)

@@ -32,12 +32,12 @@ STREAM = {"audit": Queue(kind="stream", subscriptions=("#queue/orders", "a/>"))}
 
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
-    """A gateway with a stream beside the queues that are made on first use."""
+    """A gateway with a stream; queues are made on first use."""
     return start(Vpn(queues=STREAM))
 
 
 def refusal(client: Client, address: str, **arguments: Any) -> tuple[str, str | None, int | None]:
-    """The error that an attach is refused with."""
+    """Condition, replay-error and subcode of the error that an attach is refused with."""
     refused = attach_refused(client.receiver, address, **arguments)
     assert len(refused.text) > 20, "the text is a sentence for a person"
     return refused.replay_refusal
@@ -68,9 +68,9 @@ BAD_VALUES: list[Any] = [
 
 def test_a_bad_start_is_refused(client: Client) -> None:
     """
-    A start that says nothing is refused with 139 on every kind of source: it is never dropped and never guessed. So it
-    is in RabbitMQ's form, where RabbitMQ would start at `next` without a word, in Event Hubs' form, and in an option. A
-    bounded replay is one of a log reader: on an endpoint a bound is refused, too, not ignored.
+    A meaningless start is refused with 139 on every kind of source: it is never dropped and never guessed. So it is in
+    RabbitMQ's form, where RabbitMQ would silently start at `next`, in Event Hubs' form, and in an option. Only log
+    readers may have a bound: on an endpoint it is refused, too, not ignored.
     """
     asked = [(source, {"rewind:replay-start": value}) for source in SOURCES for value in BAD_VALUES]
     for value in ("nonsense", "10 minutes", True, -1):
@@ -87,8 +87,8 @@ def test_a_bad_start_is_refused(client: Client) -> None:
 
 def test_dates_out_of_the_logs_reach(clock: Clock, gateway: RunningGateway, connect: Connect) -> None:
     """
-    A date before the log, or a time ago, is refused with 143, one in the future with 139; with `missing=clamp` neither
-    is. A replay until a date in the future is refused: leave the bound out to go on live.
+    A start before the log, as a date or as an age, is refused with 143, a date in the future with 139; with
+    `missing=clamp` neither is. A bound in the future is refused: a replay without one goes on live.
     """
     clock.ms += 5_000
     client = connect(gateway)
@@ -117,7 +117,7 @@ def test_dates_out_of_the_logs_reach(clock: Clock, gateway: RunningGateway, conn
 @pytest.mark.parametrize("source", SOURCES)
 def test_messages_that_are_not_in_the_log(client: Client, source: str) -> None:
     """
-    An id or offset that the log does not hold is refused with 156; the offset that comes next is live. An id from
+    An id or offset that the log does not hold is refused with 156; the next offset to be assigned is live. An id of
     another log, or a start for another generation, is refused with 145: it means other messages.
     """
     client.sender("orders").send_all(map(data, range(3)))
@@ -148,8 +148,8 @@ def test_a_queue_with_another_consumer(
     gateway: RunningGateway, connect: Connect, option: str, error: tuple[str, str | None, int | None]
 ) -> None:
     """
-    A client may not rewind a non-exclusive queue under its other consumers (135), nor an exclusive one whose active
-    consumer is another (136), nor attach where the queue refuses it anyway. Nobody is disturbed; alone, it may.
+    A client may not rewind a non-exclusive queue that has other consumers (135), nor an exclusive one with another
+    active consumer (136), nor one that refuses a second consumer. Others are not disturbed; alone, it may.
     """
     first, second = connect(gateway), connect(gateway)
     first.sender(f"orders{option}").send_all([data("x")])
@@ -181,7 +181,9 @@ def test_without_a_log(start: Start, connect: Connect) -> None:
 
 
 def test_temporary_endpoints_where_they_may_not(start: Start, connect: Connect) -> None:
-    """With `replay_temporary` off, a replay of a temporary endpoint is refused with 138, and the endpoint goes."""
+    """
+    With `replay_temporary` off, a replay of a temporary endpoint is refused with 138, and the endpoint is deleted.
+    """
     gateway = start(Vpn(replay_log=ReplayLog(replay_temporary=False)))
     client = connect(gateway)
     client.sender("topic://a").send_all([data("x")])
@@ -194,7 +196,7 @@ def test_temporary_endpoints_where_they_may_not(start: Start, connect: Connect) 
 
 
 def test_too_many_replays(start: Start, connect: Connect) -> None:
-    """Beyond `max_replays` under way, the next is refused with 147; when one has read all, there is room again."""
+    """Beyond `max_replays` under way, the next is refused with 147; when one is complete, there is room again."""
     vpn = Vpn(replay_log=ReplayLog(max_replays=1), queues={"a": Queue(), "b": Queue()})
     gateway = start(vpn, limits=Limits(max_unsettled_per_flow=10))
     client = connect(gateway)
@@ -212,7 +214,7 @@ def test_too_many_replays(start: Start, connect: Connect) -> None:
 
 
 def test_a_log_that_is_not_read(start: Start, connect: Connect) -> None:
-    """Closed to readers, the log refuses replays and readers with 134, is written all the same, and can be opened."""
+    """Closed to readers, the log refuses replays and readers with 134, is still written, and can be opened again."""
     gateway = start(Vpn(queues=STREAM, replay_log=ReplayLog(read=False)))
     client = connect(gateway)
     client.sender("orders").send_all(map(data, range(3)))
@@ -223,7 +225,7 @@ def test_a_log_that_is_not_read(start: Start, connect: Connect) -> None:
 
 
 def test_a_log_that_is_not_written(gateway: RunningGateway, client: Client, connect: Connect) -> None:
-    """Closed to new messages, the log can be replayed; what is published meanwhile goes to queues alone, none lost."""
+    """Closed to new messages, the log can be replayed; messages published meanwhile go only to queues, none lost."""
     client.sender("orders").send_all(map(data, range(3)))
     client = connect.again(gateway, client, Vpn(replay_log=ReplayLog(write=False)))
     sender = client.sender("orders")

@@ -62,7 +62,7 @@ either_index = pytest.mark.parametrize("vpn", [Vpn(), INDEXED], ids=["scan", "in
 
 
 def create_point(gateway: RunningGateway, name: str, start: str | None = None) -> Point:
-    """Make a point as an administrator does."""
+    """Create a point as an administrator does."""
     asked = None if start is None else parse_text(start)
     return gateway.run_coroutine(lambda g: g.vpns["default"].log.create_point(name, asked))
 
@@ -99,8 +99,8 @@ STARTS = [
 @either_index
 def test_a_replay_starts_there(start: Start, connect: Connect, vpn: Vpn) -> None:
     """
-    A log reader begins with the message asked for and goes on live, however it asked, with an index and without; the
-    reply names that message. A consumer rewinds its queue to it, after all was consumed.
+    A log reader begins with the message asked for and goes on live, in every way to ask, with an index and without; the
+    answer names that message. A consumer rewinds its queue to it, after all was consumed.
     """
     gateway = start(vpn=vpn)
     client = connect(gateway)
@@ -155,7 +155,7 @@ def test_the_newest_messages_on_the_topics_asked_for(client: Client, address: st
 
 @pytest.mark.parametrize("missing", ["fail", "clamp"])
 def test_fewer_than_asked_for_are_all_there_are(client: Client, missing: str) -> None:
-    """Nothing is refused where the log has fewer; none at all is live."""
+    """If the log has fewer, the replay has those; if it has none, the reader is live."""
     publish(client, "topic://t/a", range(3))
     assert texts(by_map(client, "log://t/a", "last", 10, missing=missing).take(3)) == ["0", "1", "2"]
     receiver = by_map(client, "log://t/none", "last", 10, missing=missing)
@@ -179,8 +179,8 @@ IDS: list[tuple[Any, Any, list[str]]] = [
 def test_message_ids_of_every_type(start: Start, connect: Connect, vpn: Vpn) -> None:
     """
     Ids of all four types are found by their text, and by the text that a JMS client shows. In a map an id may be given
-    as the client has it, and stands for no id of another type that looks the same. Of several messages with one id the
-    first that the reader subscribes to is taken, others are not there.
+    with its own type, and then matches no id of another type that looks the same. Of several messages with one id the
+    first on the reader's topics is taken; one on other topics is not found.
     """
     client = connect(start(vpn=vpn))
     for topic, alike in (("t", []), ("typed", ["42", str(A_UUID), "00fe"])):
@@ -203,7 +203,7 @@ def test_message_ids_of_every_type(start: Start, connect: Connect, vpn: Vpn) -> 
 def test_what_is_not_there_is_refused(start: Start, connect: Connect, vpn: Vpn) -> None:
     """
     A point, message-id or selector that finds nothing is refused as unavailable (156), naming what was asked for. The
-    consumer is not bound then, and nothing was dropped.
+    queue then has no consumer, and all of its messages.
     """
     client = connect(start(vpn=vpn))
     for target in ("topic://t", "orders"):
@@ -220,8 +220,8 @@ def test_what_is_not_there_is_refused(start: Start, connect: Connect, vpn: Vpn) 
 
 def test_clamp_begins_at_the_beginning(client: Client) -> None:
     """
-    With missing=clamp a message that is not there is the beginning of the log: nothing can have been missed. A bound
-    holds beside it.
+    With missing=clamp the replay of a message that is not there starts at the beginning of the log, so that nothing can
+    be missed. A bound holds as well.
     """
     publish(client, "topic://t", range(3))
     for attach in (by_map, by_option):
@@ -231,7 +231,7 @@ def test_clamp_begins_at_the_beginning(client: Client) -> None:
 
 
 def test_a_bad_selector_is_an_unknown_start(client: Client) -> None:
-    """A selector that is none is refused as an unknown start (139), with the character at which it goes wrong."""
+    """A bad selector is refused as an unknown start (139), with the character at which it goes wrong."""
     for attach in WAYS:
         refused = refusal(attach, client, "log://t", "match", "tradeId = AND")
         assert refused.replay_refusal == ("amqp:invalid-field", "unknown-start", 139)
@@ -240,7 +240,7 @@ def test_a_bad_selector_is_an_unknown_start(client: Client) -> None:
 
 @either_index
 def test_what_was_trimmed_is_not_found(start: Start, connect: Connect, vpn: Vpn) -> None:
-    """A message that was trimmed is no start any more, though a queue still holds it; the next of that id is."""
+    """A trimmed message is no start any more, though a queue still holds it; a later one with the same id is."""
     gateway = start(vpn=vpn)
     client = connect(gateway)
     publish(client, "orders", range(3))
@@ -258,8 +258,8 @@ def test_what_was_trimmed_is_not_found(start: Start, connect: Connect, vpn: Vpn)
 
 def test_a_point_stays_where_it_is(gateway: RunningGateway, connect: Connect) -> None:
     """
-    What is published later does not move a point, and neither do other points. After a restart points are listed and
-    start replays as before; what was deleted stays deleted.
+    Neither later messages nor other points move a point. After a restart points are listed and start replays as before,
+    and a deleted one stays deleted.
     """
     client = connect(gateway)
     for number, name in ((0, "first"), (3, "second"), (6, "third")):
@@ -279,7 +279,7 @@ def test_a_point_stays_where_it_is(gateway: RunningGateway, connect: Connect) ->
 def test_a_point_can_be_made_anywhere_in_the_log(
     clock: Clock, gateway: RunningGateway, client: Client
 ) -> None:
-    """A point is made at a date, at or after an id, or in any other way that a start is given, and keeps its place."""
+    """A point is created at a date, at or after an id, or by any other start, and keeps its place."""
     began = clock.ms
     for number in range(4):
         clock.ms = began + number * 1_000
@@ -315,7 +315,7 @@ NOWHERE = {
 
 
 def test_a_point_that_is_nowhere_is_not_made(gateway: RunningGateway) -> None:
-    """Where a replay could not start no point can be made, and for the same reason."""
+    """Where a replay could not start, no point can be created, for the same reason."""
     for place, subcode in NOWHERE.items():
         with pytest.raises(errors.Refused) as caught:
             create_point(gateway, "nowhere", place)
@@ -324,7 +324,7 @@ def test_a_point_that_is_nowhere_is_not_made(gateway: RunningGateway) -> None:
 
 
 def test_a_trimmed_point_says_so(gateway: RunningGateway, client: Client) -> None:
-    """A point that the log no longer reaches back to is listed as trimmed and refused (156); the next one is good."""
+    """A point before the beginning of the log is listed as trimmed and refused (156); one at the beginning is good."""
     publish(client, "topic://t", range(3))
     create_point(gateway, "old", "#2")
     create_point(gateway, "edge", "#3")
@@ -350,13 +350,13 @@ def test_a_point_that_was_not_written_is_not_there(gateway: RunningGateway, full
     assert [listed.point.name for listed in points(gateway)] == ["new"]
 
 
-# --- searching in the company of others ---------------------------------------------------------------------------
+# --- searching while others work ----------------------------------------------------------------------------------
 
 
 def test_an_index_that_is_configured_later_finds_what_came_before(
     gateway: RunningGateway, client: Client, connect: Connect
 ) -> None:
-    """Messages from before their property was indexed are found by reading them, those from after by the index."""
+    """Messages from before their property was indexed are found by reading the log, later ones by the index."""
     publish(client, "topic://t", range(3))
     client = connect.again(gateway, client, INDEXED)
     publish(client, "topic://t", range(3, 6))
@@ -365,7 +365,7 @@ def test_an_index_that_is_configured_later_finds_what_came_before(
 
 
 def test_a_long_search_says_how_far_it_is(start: Start, given: dict[str, Any], connect: Connect) -> None:
-    """A search of many pages logs a line now and then, and one at its end with what it found."""
+    """A search of many pages logs its progress now and then, and what it found at the end."""
     given["tuning"] = Tuning(search_progress_seconds=0.0)
     client = connect(start(limits=Limits(read_page_rows=10)))
     publish(client, "topic://t", range(50))
@@ -380,7 +380,7 @@ def test_a_long_search_says_how_far_it_is(start: Start, given: dict[str, Any], c
 
 
 class HeldSearches:
-    """Searches read their pages of ten messages when they may."""
+    """Searches in pages of ten messages, which are read only while ``may_read`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_reading, self.may_read = threading.Event(), threading.Event()
@@ -411,7 +411,7 @@ class HeldSearches:
         return links
 
     def end(self, client: Client, links: list[Link]) -> None:
-        """Let all be read, and wait for what they find."""
+        """Let all of them read, and wait for their results."""
         self.may_read.set()
         for link in links:
             client.wait(lambda link=link: link.state & Link.REMOTE_ACTIVE, "the search ends")
@@ -432,7 +432,7 @@ def searched(start: Start, connect: Connect) -> RunningGateway:
 
 
 def test_searches_stall_nobody(searched: RunningGateway, connect: Connect, searches: HeldSearches) -> None:
-    """However many searches there are, one reads at a time, and others read old pages and publish meanwhile."""
+    """However many searches there are, one reads at a time; others read old pages and publish meanwhile."""
     client = connect(searched)
     links = searches.begin(client, 8)
     assert texts(by_map(client, "log://t", "from", symbol("beginning")).take(100)) == numbered(100)
@@ -444,7 +444,7 @@ def test_searches_stall_nobody(searched: RunningGateway, connect: Connect, searc
 def test_a_search_outlives_trimming(
     searched: RunningGateway, connect: Connect, searches: HeldSearches
 ) -> None:
-    """When the log is trimmed under a search, it goes on with what is left."""
+    """When the log is trimmed under a search, the search goes on with what is left."""
     client = connect(searched)
     links = searches.begin(client)
     trim_before(searched, 60)
@@ -454,7 +454,7 @@ def test_a_search_outlives_trimming(
 def test_a_search_ends_with_its_connection(
     searched: RunningGateway, connect: Connect, searches: HeldSearches
 ) -> None:
-    """When the client is gone nobody reads on for it."""
+    """Once the client is gone, no further page is read for it."""
     client, other = connect(searched), connect(searched)
     before = searched.connections()
     searches.begin(client)

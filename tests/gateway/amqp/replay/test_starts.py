@@ -21,8 +21,8 @@ VPN = Vpn(queues={"audit": Queue(kind="stream", subscriptions=("#queue/orders",)
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """
-    The log of `tests.support.starts`, all of it sent to the queue `orders`, which the stream `audit` shows; replays
-    leave it as it is.
+    A gateway with the log of `tests.support.starts`, all of it sent to the queue `orders`, which the stream `audit`
+    shows; replays do not change it.
     """
     with starts.gateway_with_log(tmp_path_factory.mktemp("starts"), ["orders"], VPN) as running:
         yield running
@@ -40,8 +40,8 @@ SOURCES = ["log://>", "audit", "orders"]
 @pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
 def test_every_way_to_ask(client: Client, generation: int, start: Start, source: str) -> None:
     """
-    Each way to ask leads to exactly its first message, on log, stream and endpoint, and the answer says which it is.
-    Entries that were understood come back unchanged in the answer's filter-set, beside the resolved start.
+    Each way to ask starts at exactly its first message, on log, stream and endpoint, and the answer says which that is.
+    Filters that were understood come back unchanged in the answer's filter-set, next to the resolved start.
     """
     arguments = start.arguments(source, generation)
     receiver = client.receiver(**arguments)
@@ -51,7 +51,7 @@ def test_every_way_to_ask(client: Client, generation: int, start: Start, source:
             assert receiver.filters[key] == described
     assert "rewind:replay-start" in receiver.filters
     if source != "orders" or start.first != starts.LIVE:
-        # Else no replay: the queue has what the replay before has left on it.
+        # Otherwise there is no replay, and the queue has what the last one left on it.
         numbers = range(start.first, starts.COUNT)
         taken = receiver.drain()
         receiver.settle(taken)
@@ -70,7 +70,7 @@ def test_every_way_to_ask(client: Client, generation: int, start: Start, source:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_only_those_who_asked_like_rabbitmq_get_its_offset(client: Client, source: str) -> None:
-    """`x-stream-offset` is there as a long on links that used RabbitMQ's filter, and on no others."""
+    """`x-stream-offset` is a long on deliveries of links that used RabbitMQ's filter, and absent on others."""
     for filters, has_it in (({"rabbitmq:stream-offset-spec": "first"}, True), (BEGINNING, False)):
         receiver = client.receiver(source, filters=filters)
         taken = receiver.drain()
@@ -82,7 +82,7 @@ def test_only_those_who_asked_like_rabbitmq_get_its_offset(client: Client, sourc
 
 
 def test_annotations_of_a_delivery(client: Client, generation: int) -> None:
-    """Each delivery says where it lies in the log: id, sequence number, offset, arrival and topic."""
+    """Each delivery has its place in the log: id, sequence number, offset, arrival and topic."""
     (message,) = client.receiver("log://>?replay-start=%235&until=%235").take_to_end()
     assert message.annotations == {
         "x-opt-topic": "#queue/orders",
@@ -111,8 +111,8 @@ TWO_STARTS: dict[str, dict[str, Any]] = {
 
 def test_two_starts_are_refused(client: Client) -> None:
     """
-    An attach that asks for two different starts is refused: none of them would be the right one to drop. One that asks
-    for the same start in two places gets it.
+    An attach that asks for two different starts is refused: neither could be ignored. One that asks for the same start
+    in two places gets it.
     """
     for name, asked in TWO_STARTS.items():
         refused = refusal(client.receiver, **{"address": "log://>", **asked})
@@ -179,7 +179,7 @@ def test_a_bounded_replay_waits_for_settlements(client: Client) -> None:
 
 
 def test_a_bounded_replay_that_comes_settled_ends_at_once(client: Client) -> None:
-    """Where deliveries come settled there is nothing to wait for: the detach follows the last one."""
+    """With settled deliveries there is nothing to wait for: the detach follows the last one."""
     receiver = client.receiver("log://>?until=now", credit=100, snd_settle_mode=Link.SND_SETTLED)
     assert len(receiver.take(starts.COUNT)) == starts.COUNT
     assert not receiver.detached_by_peer().name

@@ -1,4 +1,4 @@
-"""What replay is for, from end to end; and a gateway that is killed in the middle of it."""
+"""The use cases of replay, from end to end; and a gateway that is killed in the middle of replays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 
 @pytest.fixture
 def gateway_over_time(clock: Clock, start: Start) -> RunningGateway:
-    """A gateway whose clock is the test's, so that months pass at once."""
+    """A gateway whose clock the test can move by months."""
     return start(vpn=Vpn(queues={"trades": Queue(exclusive="wait")}))
 
 
@@ -163,7 +163,7 @@ def test_a_corrected_subscription(
 
 
 class Database:
-    """An application's own: what it has processed, and which message the last of it came from, in one transaction."""
+    """An application's own: each message that it has processed, with its replay id, in one transaction."""
 
     def __init__(self, other: Database | None = None) -> None:
         self._file = sqlite3.connect(":memory:")
@@ -183,7 +183,7 @@ class Database:
 
     @property
     def position(self) -> str:
-        """Where to go on: behind the last message."""
+        """Where to go on: after the last message."""
         return self.contents()[-1][0] if self.contents() else "beginning"
 
     @property
@@ -246,7 +246,7 @@ def test_a_consumer_that_stores_its_position_itself(
                 live.wait_for(min(live.accepted + 100, 4_000))
                 client.wait(lambda reader=reader: reader.arrived, "more arrives")
                 database.process([reader.arrived.popleft() for _ in range(len(reader.arrived))])
-            # It dies with messages that it was sent and had not stored yet, and never acknowledges one.
+            # It dies with messages that it has received and not stored, and never acknowledges one.
             client.cut()
         live.stop()
     gateway.restart()
@@ -351,7 +351,6 @@ def test_analysis_on_demand(gateway: RunningGateway, connect: Connect) -> None:
 
 
 def client_of(process: GatewayProcess) -> Client:
-    """A client of a gateway that is a process of its own."""
     return Client(process.ready["amqp"][0])
 
 
@@ -373,9 +372,9 @@ def kill_and_start(processes: list[GatewayProcess]) -> GatewayProcess:
 @pytest.mark.system
 def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[GatewayProcess]) -> None:
     """
-    Killed twice in its middle while others publish, it goes on: one record, which says so; history keeps the mark, and
-    what was published since has none. What was settled before does not come again, and all else that was accepted does,
-    once, in order.
+    Killed twice in its middle while others publish, the replay goes on: one record, which says so; history keeps the
+    mark, and messages published since have none. Messages settled before are not delivered again, and all others that
+    were accepted are, once, in order.
     """
     url = process[-1].ready["amqp"][0]
     with Client(url) as client:
@@ -384,7 +383,7 @@ def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[Gateway
         taken = receiver.take(300)
         found = {message.id: message.annotations.get("x-opt-replay-name") for message in taken}
         receiver.settle(taken[:250])
-        client.open_session()  # A round trip: the settlements are ahead of what is published next.
+        client.open_session()  # A round trip: the settlements arrive before the next messages.
     accepted = 2_000
     for _ in range(2):
         with Publishing(url, "orders") as publishing:
@@ -411,7 +410,7 @@ def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[Gateway
 
 
 def _replays(process: GatewayProcess) -> list[dict[str, Any]]:
-    """Those on record."""
+    """The replays on record."""
     admin = process.ready["admin"]
     with urlopen(f"{admin}/SEMP/v2/monitor/msgVpns/default/replays") as answer:
         found: list[dict[str, Any]] = json.load(answer)["data"]
@@ -420,7 +419,9 @@ def _replays(process: GatewayProcess) -> list[dict[str, Any]]:
 
 @pytest.mark.system
 def test_a_transaction_survives_being_killed_whole_or_not_at_all(process: list[GatewayProcess]) -> None:
-    """Killed among commits: each message is where it was or where it went, with its copy, and none told is undone."""
+    """
+    After a kill among commits, each message is on its first queue, or moved and copied; no reported commit is undone.
+    """
     count = 60
     client = client_of(process[-1])
     client.sender("queue://in").send_all([data(i) for i in range(count)])

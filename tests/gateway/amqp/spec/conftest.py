@@ -1,4 +1,4 @@
-"""What the tests by section have in common: connections of the scripted peer, and what it says of transactions."""
+"""What the tests by section have in common: connections of the scripted peer, with transactions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ScriptedPeer(Peer):
         Attach a link; the gateway's answer.
 
         Args:
-            source: Fields of the source; so is ``target``, unless it is described.
+            source: Fields of the source. ``target`` has the target's, or is described.
         """
         fields = [
             name or f"link-{handle}",
@@ -66,32 +66,32 @@ class ScriptedPeer(Peer):
         return self.skip_to(ATTACH)
 
     def attach_coordinator(self, handle: int, *outcomes: str, name: str | None = None) -> Frame:
-        """A link to the coordinator, whose source has these outcomes."""
+        """Attach to the coordinator, with a source that has these outcomes."""
         source = [*[None] * 9, _symbols(outcomes)] if outcomes else []
         answer = self.attach(handle, source=source, target=Described(ULong(COORDINATOR), []), name=name)
         self.skip_to(FLOW)
         return answer
 
     def control(self, handle: int, number: int, code: int, fields: list[Any]) -> None:
-        """A message to the coordinator."""
+        """Send a message to the coordinator."""
         payload = b"\x00\x53\x77" + encode(Described(ULong(code), fields))
         tag = number.to_bytes(4, "big")
         self.send(frame(TRANSFER, [UInt(handle), UInt(number), tag, UInt(0), False], payload))
 
     def declare(self, handle: int, number: int) -> bytes:
-        """A new transaction's id."""
+        """Declare a transaction; its id."""
         self.control(handle, number, DECLARE, [])
         state = self.skip_to(DISPOSITION).field(4)
         assert state.descriptor == DECLARED, state
         return bytes(state.value[0])
 
     def discharge(self, handle: int, number: int, txn_id: bytes, *, fail: bool = False) -> Any:
-        """What became of a transaction: ``accepted``, or the condition of a rejection."""
+        """Discharge a transaction: ``accepted``, or the condition of the rejection."""
         self.control(handle, number, DISCHARGE, [txn_id, fail])
         return self.told()
 
     def told(self) -> Any:
-        """What the gateway says next of what it was sent: the code of the state, or the condition of its error."""
+        """The outcome of the next message that the gateway settles: its code, or the condition of its error."""
         while (received := self.skip_to(DISPOSITION)).field(0) is not True:
             pass
         return outcome_of(received.field(4))
@@ -99,24 +99,24 @@ class ScriptedPeer(Peer):
     def transfer(
         self, handle: int, number: int, payload: bytes, *, state: Any = None, settled: bool = False
     ) -> None:
-        """A message whose tag is its number."""
+        """Send a message whose tag is its number."""
         tag = number.to_bytes(4, "big")
         fields = [UInt(handle), UInt(number), tag, UInt(0), settled, False, None, state]
         self.send(frame(TRANSFER, fields, payload))
 
     def put(self, handle: int, number: int, body: bytes) -> None:
-        """A message that is accepted."""
+        """Send a message, which must be accepted."""
         self.transfer(handle, number, data(body))
         assert self.told() == ACCEPTED
 
     def first(self, handle: int, *, source: Any, name: str | None = None) -> Frame:
-        """The first message of a new link, which gives credit for that one."""
+        """Attach a receiver with a credit of one; the transfer of its first message."""
         self.attach(handle, receiver=True, source=source, name=name)
         self.send(flow_frame(handle, 0, 1))
         return self.skip_to(TRANSFER)
 
     def until(self, *codes: int) -> list[Frame]:
-        """All that has come, in order, up to the first frame of one of these kinds."""
+        """All frames, in order, up to the first one of these kinds."""
         came, self._kept = self._kept, []
         while not any(frame.code in codes for frame in came):
             received = self.frame()
@@ -125,7 +125,7 @@ class ScriptedPeer(Peer):
         return came
 
     def disposition(self, delivery: int, state: Any, *, settled: bool = False) -> None:
-        """What a receiver says of a delivery."""
+        """Send a receiver's disposition."""
         self.send(frame(DISPOSITION, [True, UInt(delivery), None, settled, state]))
 
     def detach(self, handle: int, *, closed: bool = False) -> Frame:

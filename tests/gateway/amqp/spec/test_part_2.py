@@ -42,21 +42,21 @@ from tests.support.frames import (
 from tests.support.messages import body_of, data
 from tests.support.running import RunningGateway
 
-# --- 2.5.6, session flow control: transfer-ids rise, around the largest, and do not go back ---------------------------
+# --- 2.5.6, session flow control: transfer-ids rise and wrap around, and do not go back -------------------------------
 
 VIOLATION = "amqp:session:window-violation"
 LARGEST = 2**32 - 1
 
 
 def flow(channel: int, incoming: int | None, outgoing: int) -> bytes:
-    """A session's flow that asks for an answer."""
+    """A flow of the session that asks for an echo."""
     expected = None if incoming is None else UInt(incoming)
     session = [expected, UInt(WINDOW), UInt(outgoing), UInt(WINDOW)]
     return frame(FLOW, [*session, *[None] * 5, True], channel=channel)
 
 
 def begun(opened: Opened, first: int) -> ScriptedPeer:
-    """A peer with a session on channel 1 whose first transfer is to have this id."""
+    """A peer with a session on channel 1 whose first transfer-id is this."""
     peer = opened()
     peer.send(frame(BEGIN, [None, UInt(first), UInt(WINDOW), UInt(WINDOW)], channel=1))
     peer.skip_to(BEGIN)
@@ -74,7 +74,7 @@ def begun(opened: Opened, first: int) -> ScriptedPeer:
     ],
 )
 def test_ids_that_go_back_end_the_session(opened: Opened, first: int, flows: list[tuple[int, int]]) -> None:
-    """What has been transferred cannot be transferred yet. Other sessions go on."""
+    """A flow's ids may not be below earlier ones. Other sessions go on."""
     peer = begun(opened, first)
     peer.send(*(flow(1, *numbers) for numbers in flows))
     assert error_of(peer.skip_to(END, never=CLOSE))[0] == VIOLATION
@@ -89,7 +89,7 @@ def test_ids_that_go_back_end_the_session(opened: Opened, first: int, flows: lis
     ],
 )
 def test_ids_that_rise_do_not(opened: Opened, first: int, flows: list[tuple[int | None, int]]) -> None:
-    """They stay, rise, and begin anew behind the largest; one that is not said is none."""
+    """They stay, rise, or wrap around after the largest; next-incoming-id may be absent."""
     peer = begun(opened, first)
     peer.send(*(flow(1, *numbers) for numbers in flows))
     for _ in flows:
@@ -118,7 +118,7 @@ def attach(peer: ScriptedPeer, handle: int = 0, channel: int = 0) -> None:
 
 
 def is_attached(peer: ScriptedPeer) -> bool:
-    """What is said of handle 0: it takes a message, or was detached as stolen."""
+    """Whether the link of handle 0 takes a message; otherwise it was detached as stolen."""
     peer.transfer(0, 0, data(b"x"))
     for said in peer.until(DISPOSITION, DETACH):
         if said.code == DETACH:
@@ -154,7 +154,7 @@ STEALING: dict[str, list[Callable[[ScriptedPeer, Begin], None]]] = {
     "connection": [of_the_session, of_another_session],
     "container": [of_the_session, of_another_session, of_another_connection],
 }
-"""Which second link of a name takes the place of the first: by the letter a name is its container's."""
+"""The second links that take the place of the first, by setting; the specification says `container`."""
 
 
 @pytest.mark.parametrize("stealing", STEALING)
@@ -164,7 +164,7 @@ STEALING: dict[str, list[Callable[[ScriptedPeer, Begin], None]]] = {
 def test_a_name_is_one_link(
     at: Callable[[str], Begin], stealing: str, second: Callable[[ScriptedPeer, Begin], None]
 ) -> None:
-    """In each direction, of a session, a connection or a container as the setting says."""
+    """In each direction, within a session, a connection or a container, as the setting says."""
     begin = at(stealing)
     peer = begin()
     attach(peer)
@@ -174,7 +174,7 @@ def test_a_name_is_one_link(
 
 
 def test_what_a_stolen_suspended_link_had_is_the_new_one_s(at: Callable[[str], Begin]) -> None:
-    """On another connection, as after one that failed without being noticed."""
+    """Also on another connection, as after one that failed without being noticed."""
     begin = at("container")
     first, second = begin(), begin()
     attach(first)
@@ -185,8 +185,8 @@ def test_what_a_stolen_suspended_link_had_is_the_new_one_s(at: Callable[[str], B
     assert body_of(second.first(0, name="r", source=["queue://q"]).payload) == b"one"
 
 
-# --- 2.7, performatives: fields that have to be there, their types, and frames for what is not there ------------------
-# What is wrong on a session ends that; what is wrong about the connection closes it.
+# --- 2.7, performatives: mandatory fields, types, and frames for links that are not attached --------------------------
+# An error on a session ends the session; an error of the connection closes it.
 
 INVALID_FIELD, DECODE_ERROR = "amqp:invalid-field", "amqp:decode-error"
 FRAMING_ERROR = "amqp:connection:framing-error"
@@ -196,14 +196,14 @@ TARGET, SOURCE = Described(ULong(0x29), ["queue://q"]), Described(ULong(0x28), [
 
 
 def a_session_works(peer: ScriptedPeer, channel: int) -> None:
-    """What is wrong on one session is no other's concern: this one begins, and has a link."""
+    """An error on one session does not affect others: this one begins, and has a link."""
     peer.send(begin_frame(channel=channel))
     peer.skip_to(BEGIN)
     peer.attach(0, receiver=True, source=["queue://q"], channel=channel)
 
 
 def publishing(opened: Opened, links: int = 1) -> ScriptedPeer:
-    """A peer with so many links to send to the queue `q` on."""
+    """A peer with this many links that send to the queue `q`."""
     peer = opened()
     for handle in range(links):
         peer.attach(handle, target=["queue://q"])
@@ -240,7 +240,7 @@ WRONG_ON_A_SESSION = [
 
 
 def test_what_is_wrong_on_a_session_ends_it(opened: Opened) -> None:
-    """With an end that says why. What comes on its channel meanwhile is discarded, up to the peer's own end (2.5.8)."""
+    """The end has the error. What arrives on its channel meanwhile is discarded, up to the peer's own end (2.5.8)."""
     late = frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0)], data(b"late"))
     for wrong, condition in WRONG_ON_A_SESSION:
         peer = opened()
@@ -255,7 +255,7 @@ def test_what_is_wrong_on_a_session_ends_it(opened: Opened) -> None:
 
 
 def test_links_of_a_session_that_was_ended_are_gone(opened: Opened) -> None:
-    """What a consumer had not settled is another's."""
+    """What a consumer had not settled goes to another."""
     peer = publishing(opened)
     peer.put(0, 0, b"one")
     peer.first(1, source=["queue://q"])
@@ -278,8 +278,8 @@ WRONG_ABOUT_THE_CONNECTION = [
 
 def test_what_is_wrong_about_the_connection_closes_it(opened: Opened) -> None:
     """
-    A session that cannot begin has no end to say it by; neither has a channel, or a handle, that cannot be. A handle in
-    use closes not its session alone, though the condition is a session's: 2.7.3 says so of the field.
+    A session that could not begin has no end for an error; nor has a channel or a handle out of bounds. A handle in use
+    closes the connection, though its condition is a session's: 2.7.3 says so of the field.
     """
     for wrong, condition in WRONG_ABOUT_THE_CONNECTION:
         peer = opened()
@@ -317,8 +317,8 @@ WRONG_OPENS = [
 
 def test_an_open_that_is_wrong_is_answered_and_closed(gateway: RunningGateway) -> None:
     """
-    Without a container-id, of wrong types, with properties that are no UTF-8, no ASCII or no symbols (1.6.20, 1.6.21,
-    2.7.1), with frames below 512 octets, on another channel than 0 (2.4.1).
+    Without a container-id, with wrong types, with properties that are not UTF-8, ASCII or symbols (1.6.20, 1.6.21,
+    2.7.1), with frames below 512 octets, or on another channel than 0 (2.4.1).
     """
     for sent, condition in [*WRONG_OPENS, (frame(OPEN, ["c", None, UInt(512)]) + begin_frame(), None)]:
         with ScriptedPeer.connect(gateway.host_and_port()) as peer:
@@ -332,7 +332,7 @@ def test_an_open_that_is_wrong_is_answered_and_closed(gateway: RunningGateway) -
 
 
 def test_a_begin_says_how_many_handles_there_may_be(start: Any) -> None:
-    """`max_links_per_session` (2.7.2), which a link at the last of them is within."""
+    """handle-max comes from `max_links_per_session` (2.7.2); a link may have that handle."""
     gateway = start(limits=Limits(max_links_per_session=4))
     with ScriptedPeer.connect(gateway.host_and_port()) as peer:
         peer.anonymous()
@@ -344,7 +344,7 @@ def test_a_begin_says_how_many_handles_there_may_be(start: Any) -> None:
 
 
 def test_credit_past_the_largest_is_the_largest(opened: Opened) -> None:
-    """An engine may take it for a debt, and send nothing (2.7.4)."""
+    """The engine would take it for negative credit, and send nothing (2.7.4)."""
     peer = publishing(opened)
     peer.put(0, 0, b"one")
     peer.attach(1, receiver=True, source=["queue://q"])
@@ -353,7 +353,7 @@ def test_credit_past_the_largest_is_the_largest(opened: Opened) -> None:
 
 
 def test_a_message_format_holds_for_all_of_a_delivery(opened: Opened) -> None:
-    """A continuation says it again or not at all (2.7.5); another ends the session, and the message is nowhere."""
+    """A continuation repeats it or leaves it out (2.7.5); another format ends the session."""
     peer = publishing(opened)
     message = data(b"in parts")
     for number, form in ((0, None), (1, UInt(0))):
@@ -370,7 +370,7 @@ def test_a_message_format_holds_for_all_of_a_delivery(opened: Opened) -> None:
 
 
 def test_an_aborted_delivery_is_over(opened: Opened) -> None:
-    """What follows is a delivery of its own, with a format of its own."""
+    """The next transfer begins a delivery of its own, with a format of its own."""
     peer = publishing(opened)
     peer.send(
         frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, True], b"half"),
@@ -381,12 +381,12 @@ def test_an_aborted_delivery_is_over(opened: Opened) -> None:
 
 
 def by_symbol(name: str, fields: list[Any], payload: bytes = b"") -> bytes:
-    """A performative whose descriptor is spelled out (1.3)."""
+    """A performative with a symbol as its descriptor (1.3)."""
     return framed(encode(Described(Symbol(f"amqp:{name}:list"), fields)) + payload)
 
 
 def test_performatives_and_states_may_be_described_by_symbols(opened: Opened) -> None:
-    """All that a peer says of a message, from the attach to the outcome, and the session that it says it on."""
+    """All that a peer sends about a message, from the attach to the outcome, and the end of its session."""
     peer = opened()
     ends = [Described(Symbol("amqp:source:list"), []), Described(Symbol("amqp:target:list"), ["queue://q"])]
     peer.send(by_symbol("attach", ["s", UInt(0), False, None, None, *ends, None, None, UInt(0)]))
@@ -410,7 +410,7 @@ def test_performatives_and_states_may_be_described_by_symbols(opened: Opened) ->
 
 
 def test_a_coordinator_and_a_transaction_s_state_may_be(opened: Opened) -> None:
-    """The commit has the message."""
+    """Described by symbols, they work: the commit publishes the message."""
     peer = opened()
     coordinator = Described(Symbol("amqp:coordinator:list"), [])
     peer.attach(0, target=coordinator)
@@ -425,7 +425,7 @@ def test_a_coordinator_and_a_transaction_s_state_may_be(opened: Opened) -> None:
 
 
 def test_a_channel_can_be_begun_again_after_its_end(opened: Opened) -> None:
-    """As often as one likes, in one write."""
+    """Repeatedly, with the end and the begin in one write."""
     peer = opened()
     for _ in range(3):
         peer.send(frame(END, []), frame(BEGIN, [None, *SESSION[1:], UShort(0)][:4]))
@@ -435,7 +435,7 @@ def test_a_channel_can_be_begun_again_after_its_end(opened: Opened) -> None:
 
 
 def test_a_delivery_id_holds_for_all_of_a_delivery(opened: Opened) -> None:
-    """A continuation says it again or not at all (2.7.5)."""
+    """A continuation repeats it or leaves it out (2.7.5); another id is an error."""
     peer = publishing(opened)
     peer.send(
         frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, True], b"half"),
@@ -453,7 +453,7 @@ FRAME_BYTES = 65_536
 
 
 def outcomes(peer: ScriptedPeer, count: int) -> list[tuple[int, Any]]:
-    """Ids of so many deliveries of the peer's in the order in which they are settled, and what became of them."""
+    """Ids and outcomes of the peer's next ``count`` deliveries, in the order in which they are settled."""
     told: list[tuple[int, Any]] = []
     while len(told) < count:
         received = peer.skip_to(DISPOSITION)
@@ -466,14 +466,16 @@ def outcomes(peer: ScriptedPeer, count: int) -> list[tuple[int, Any]]:
 
 
 def bodies(opened: Opened, queue: str, count: int) -> list[bytes]:
-    """What a queue has."""
+    """The bodies of a queue's first ``count`` messages."""
     other = opened()
     other.attach_receiver(queue, credit=count)
     return [other.receive() for _ in range(count)]
 
 
 def test_two_publishers_and_a_coordinator_count_apart(opened: Opened) -> None:
-    """Declare and discharge are the coordinator's 0 and 1, whatever is published between them; then all goes on."""
+    """
+    Declare and discharge are 0 and 1 on the coordinator's link, whatever is published between them; then all goes on.
+    """
     peer = opened()
     peer.attach_coordinator(0)
     txn_id = peer.declare(0, 0)
@@ -495,7 +497,7 @@ def test_two_publishers_and_a_coordinator_count_apart(opened: Opened) -> None:
 
 
 def test_each_delivery_is_told_its_own_outcome(opened: Opened) -> None:
-    """Those of one link are refused, and those of the other are not; of the ids 0 to 9 each is there twice."""
+    """Those of one link are accepted, and those of the other, with ids from 100, are rejected."""
     peer = publishing(opened, 2)
     for number in range(10):
         peer.transfer(0, number, data(b"%d" % number))
@@ -506,7 +508,7 @@ def test_each_delivery_is_told_its_own_outcome(opened: Opened) -> None:
 
 
 def test_a_delivery_of_several_transfers_counts_once(opened: Opened) -> None:
-    """Whether the later ones say its id or not; one that is taken back counts, and nothing is said of it."""
+    """Whether later transfers repeat its id or not; an aborted delivery counts, and gets no outcome."""
     peer = publishing(opened, 2)
     peer.send(frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, True], data(b"first")[:3]))
     for number, again in ((0, UInt(0)), (1, None)):
@@ -528,7 +530,7 @@ def test_a_delivery_of_several_transfers_counts_once(opened: Opened) -> None:
 
 
 def test_a_transfer_may_fill_its_frame(opened: Opened) -> None:
-    """Though the engine's id for it takes more octets than the peer's does."""
+    """Though the engine's delivery-id takes more octets than the peer's."""
     peer = publishing(opened, 2)
     for number in range(300):
         peer.transfer(0, number, data(b""), settled=True)
@@ -541,7 +543,7 @@ def test_a_transfer_may_fill_its_frame(opened: Opened) -> None:
 
 
 def test_what_a_peer_says_of_its_own_deliveries_is_let_be(opened: Opened) -> None:
-    """It does not say of which link's; all the same, it is told what becomes of them."""
+    """A sender's disposition does not name a link, and is ignored; the sender still gets its outcomes."""
     peer = publishing(opened, 2)
     for handle in (0, 1):
         peer.transfer(handle, 0, data(b"x"))
@@ -550,7 +552,7 @@ def test_what_a_peer_says_of_its_own_deliveries_is_let_be(opened: Opened) -> Non
 
 
 def test_what_is_received_in_such_a_session_is_settled_as_ever(opened: Opened) -> None:
-    """Our own ids are over all links."""
+    """The gateway's own ids count over all links."""
     peer = publishing(opened, 2)
     for handle in (0, 1):
         peer.transfer(handle, 0, data(b"%d" % handle))
@@ -568,7 +570,7 @@ def test_what_is_received_in_such_a_session_is_settled_as_ever(opened: Opened) -
 
 
 def test_what_is_remembered_of_a_peer_is_held_for_it(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the connection's bound: here one such id is as much as all."""
+    """The ids count against the connection's memory: here a single one exceeds that."""
     monkeypatch.setattr(link_table, "DELIVERY_ID_BYTES", Limits().connection_bytes + 1)
     peer = publishing(opened, 2)
     peer.transfer(0, 0, data(b"x"))
@@ -587,7 +589,7 @@ def test_what_is_remembered_of_a_peer_is_held_for_it(opened: Opened, monkeypatch
     ],
 )
 def test_an_id_left_out_is_an_error(opened: Opened, sent: list[tuple[int, int]], ends_with: int) -> None:
-    """Of the session where its links count apart, else of the connection."""
+    """Of the session if its links count apart, otherwise of the connection."""
     peer = publishing(opened, 2)
     for handle, number in sent:
         peer.transfer(handle, number, data(b"x"))
@@ -597,7 +599,7 @@ def test_an_id_left_out_is_an_error(opened: Opened, sent: list[tuple[int, int]],
 
 @pytest.mark.parametrize("seed", range(3))
 def test_links_that_come_and_go_with_ids_at_random_cost_nobody_else(opened: Opened, seed: int) -> None:
-    """What is settled is said by an id that was sent, and all of it where its link stays; a jump ends the session."""
+    """Outcomes have only ids that were sent, and all those of links that stay attached; a jump ends the session."""
     dice, peer = Random(seed), opened()
     sent: list[Counter[int]] = []
     links: dict[int, tuple[int, Counter[int]]] = {}

@@ -62,13 +62,13 @@ def knowing(address: str | None, outcomes: Any) -> list[Any]:
     ],
 )
 def test_a_receiver_is_told_the_outcomes_that_it_may_choose(opened: Opened, asked: Any, said: Any) -> None:
-    """All that there are, or those of them that it asks for."""
+    """All outcomes, or those of them that its attach lists."""
     answer = opened().attach(0, receiver=True, source=knowing("queue://q", asked))
     assert list(answer.field(5).value[9]) == said
 
 
 def test_a_sender_s_source_is_told_back(opened: Opened) -> None:
-    """With its outcomes, or empty; its sender knows that it has one."""
+    """With its outcomes, or empty: the answer has a source, as the attach has."""
     peer = opened()
     listed = Array([ACCEPTED_NAME])
     answer = peer.attach(0, source=knowing("mine", listed), target=["queue://q"])
@@ -78,7 +78,7 @@ def test_a_sender_s_source_is_told_back(opened: Opened) -> None:
 
 @pytest.mark.parametrize("listed", ["text", 7, [Symbol("vendor:parked:list")]])
 def test_outcomes_that_are_none_are_refused(opened: Opened, listed: Any) -> None:
-    """By the name of the field."""
+    """A list without any known outcome is an invalid field."""
     peer = opened()
     peer.attach(0, source=knowing(None, listed), target=["queue://q"])
     assert error_of(peer.skip_to(DETACH))[0] == "amqp:invalid-field"
@@ -86,7 +86,7 @@ def test_outcomes_that_are_none_are_refused(opened: Opened, listed: Any) -> None
 
 @pytest.fixture
 def to_a_full_queue(start: Start, opened_at: Any) -> Any:
-    """Attaches a sender whose messages are not taken, with these outcomes; the peer."""
+    """Attaches a sender with these outcomes, whose second message does not fit on its queue; the peer."""
     gateway = start(vpn=Vpn(queues={"q": Queue(quota_messages=1)}))
 
     def attach(*outcomes: Symbol) -> ScriptedPeer:
@@ -101,7 +101,7 @@ def to_a_full_queue(start: Start, opened_at: Any) -> Any:
 
 @pytest.mark.parametrize("knows_rejection", [True, False])
 def test_a_message_that_is_not_taken_is_rejected(to_a_full_queue: Any, knows_rejection: bool) -> None:
-    """Where the source knows that outcome; else the link is detached with the error that it would have."""
+    """If the source lists that outcome; otherwise the link is detached with the same error."""
     if knows_rejection:
         assert to_a_full_queue(ACCEPTED_NAME, REJECTED_NAME).told() == "amqp:resource-limit-exceeded"
     else:
@@ -130,14 +130,14 @@ def open_peer(start: Start, opened_at: OpenedAt) -> Open:
 
 
 def publish(peer: ScriptedPeer, body: bytes, *, number: int, handle: int = 0, to: str = "queue://q") -> None:
-    """Send a message, the session's delivery of this number, over a link of its own."""
+    """Send a message, the session's delivery ``number``, over a link of its own."""
     peer.attach(handle, target=[to])
     peer.put(handle, number, body)
     peer.detach(handle, closed=True)
 
 
 def receive(peer: ScriptedPeer, handle: int, default: Any, *, address: str = "queue://q") -> Frame:
-    """The first message, of a receiver whose source has this default outcome."""
+    """The first message for a receiver whose source has this default outcome."""
     return peer.first(handle, source=source(address, default))
 
 
@@ -149,7 +149,7 @@ def failures_of(delivery: Frame) -> int:
 
 
 def end_of(peer: ScriptedPeer, *, number: int = 1) -> tuple[str, int]:
-    """What became of the first message on `q`: again there, with so many failed deliveries; dead; or gone."""
+    """What became of the first message on `q`: there again, with this delivery-count; dead; or gone."""
     publish(peer, b"mark", number=number)
     found = receive(peer, 7, None)
     if body_of(found.payload) == b"one":
@@ -174,7 +174,9 @@ EACH = [
 @pytest.mark.parametrize("state", [None, outcome(0x23, UInt(0), ULong(0))], ids=["none", "received"])
 @pytest.mark.parametrize(("default", "end"), EACH)
 def test_settled_without_an_outcome(open_peer: Open, default: Any, end: tuple[str, int], state: Any) -> None:
-    """It gets the default outcome; none loses nothing, and counts as a failed delivery. Received is none (3.4.1)."""
+    """
+    The default outcome applies; without one the message comes again, counted as failed. Received is no outcome (3.4.1).
+    """
     peer = open_peer()
     publish(peer, b"one", number=0)
     delivery = receive(peer, 1, default).field(1)
@@ -187,7 +189,7 @@ def test_settled_without_an_outcome(open_peer: Open, default: Any, end: tuple[st
 def test_unsettled_when_the_source_is_gone(
     open_peer: Open, default: Any, end: tuple[str, int], how: str
 ) -> None:
-    """By a closed link, the end of its session, or a lost connection: a source expires with its session."""
+    """After a close, the end of its session, or a lost connection, the default outcome applies."""
     peer, other = open_peer(), open_peer()
     publish(other, b"one", number=0)
     receive(peer, 1, default)
@@ -202,7 +204,7 @@ def test_unsettled_when_the_source_is_gone(
 
 
 def test_a_suspended_link_s_source_is_there(open_peer: Open) -> None:
-    """What it has unsettled when its name is attached again comes again, whatever its default outcome is."""
+    """Unsettled messages come again when its name is attached again, whatever its default outcome is."""
     peer = open_peer()
     publish(peer, b"one", number=0)
     receive(peer, 1, outcome(ACCEPTED))
@@ -211,7 +213,7 @@ def test_a_suspended_link_s_source_is_there(open_peer: Open) -> None:
 
 
 def test_the_end_of_a_durable_source_s_session_is_not_its_own(open_peer: Open) -> None:
-    """A source that never expires is there when its session is not: what it had not settled comes again."""
+    """A source that never expires outlives its session: what it had not settled comes again."""
     peer, other = open_peer(), open_peer()
     never = source("topic://t", outcome(ACCEPTED), Symbol("never"))
     peer.attach(1, receiver=True, source=never, name="mine")
@@ -229,7 +231,7 @@ def test_the_end_of_a_durable_source_s_session_is_not_its_own(open_peer: Open) -
 def test_settled_in_a_transaction_that_is_rolled_back(
     open_peer: Open, default: Any, end: tuple[str, int]
 ) -> None:
-    """Its controller can say nothing of it any more: the resource applies the default outcome (4.4.2)."""
+    """The controller can give it no other outcome any more: the resource applies the default outcome (4.4.2)."""
     peer = open_peer()
     publish(peer, b"one", number=0)
     peer.attach_coordinator(2)
@@ -250,7 +252,7 @@ def test_settled_in_a_transaction_that_is_rolled_back(
     ],
 )
 def test_a_default_outcome_that_is_none_is_refused(open_peer: Open, default: Any, condition: str) -> None:
-    """It has to be one of the four."""
+    """It has to be one of the four outcomes."""
     peer = open_peer()
     peer.attach(0, receiver=True, source=source("queue://q", default))
     assert error_of(peer.skip_to(DETACH))[0] == condition
@@ -302,7 +304,7 @@ OF_TARGETS = [
 
 @pytest.mark.parametrize("receiver", [True, False])
 def test_a_source(opened: Opened, receiver: bool) -> None:
-    """Of a receiver, and of a sender, whose own it is."""
+    """Each wrong field is refused, in the source of a receiver and in a sender's own."""
     for index, value, condition in OF_SOURCES:
         peer = opened()
         peer.attach(0, receiver=receiver, source=terminus(index, value), target=["queue://q"])
@@ -313,7 +315,7 @@ def test_a_source(opened: Opened, receiver: bool) -> None:
 
 
 def test_a_target(opened: Opened) -> None:
-    """The attach is answered without one, and detached; its session goes on."""
+    """With a wrong field, the attach is answered without a target, and detached; its session goes on."""
     for index, value, condition in OF_TARGETS:
         peer = opened()
         answer = peer.attach(0, target=terminus(index, value))
@@ -325,7 +327,7 @@ def test_a_target(opened: Opened) -> None:
 
 
 def test_all_that_there_is_may_be_said(opened: Opened) -> None:
-    """Each field with a value of its type."""
+    """Each field of a source may have a value of its type."""
     peer = opened()
     said = [
         "queue://q",
@@ -344,7 +346,7 @@ def test_all_that_there_is_may_be_said(opened: Opened) -> None:
 
 
 def test_a_source_that_is_no_list(opened: Opened) -> None:
-    """There is nothing to be read in it."""
+    """It is a decode error."""
     peer = opened()
     peer.send(frame(ATTACH, ["n", UInt(0), True, None, None, Described(ULong(0x28), {})]))
     peer.skip_to(ATTACH)
@@ -353,7 +355,7 @@ def test_a_source_that_is_no_list(opened: Opened) -> None:
 
 @pytest.mark.parametrize("receiver", [True, False])
 def test_a_link_without_the_peer_s_own_end_is_refused(opened: Opened, receiver: bool) -> None:
-    """2.6.3: where a receiver's target, or a sender's source, is null, so is our side, and the link is detached."""
+    """2.6.3: if a receiver's target or a sender's source is null, so is our side, and the link is detached."""
     peer = opened()
     there = Described(ULong(0x28 if receiver else 0x29), ["queue://q"])
     ends = [there, None] if receiver else [None, there]
@@ -380,7 +382,7 @@ def test_received_is_no_outcome(open_peer: Open) -> None:
     assert (told.field(1), told.field(4).descriptor) == (delivery, ACCEPTED)
 
 
-# --- 3.5.10 and 3.5.6: how long a dynamic node lives, and what is said of it ------------------------------------------
+# --- 3.5.10 and 3.5.6: how long a dynamic node lives, and what the answer says of it ----------------------------------
 
 DELETE_ON_CLOSE = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
 SESSION_END = Symbol("session-end")
@@ -394,7 +396,7 @@ def dynamic(*, durable: int = 0, expiry: Any = None, address: Any = None) -> lis
 def test_a_detach_does_not_delete_what_a_close_would(
     gateway: RunningGateway, opened: Opened, receiver: bool
 ) -> None:
-    """The link exists as long as it is suspended; attached again by its name and closed, it is gone with its node."""
+    """A suspended link keeps its node; attached again by its name and closed, the link is gone with its node."""
     peer = opened()
     end = "source" if receiver else "target"
     answer = peer.attach(0, receiver=receiver, name="mine", **{end: dynamic()})  # type: ignore[arg-type]
@@ -411,7 +413,7 @@ def test_a_detach_does_not_delete_what_a_close_would(
 
 
 def test_the_end_of_the_session_ends_a_suspended_link(gateway: RunningGateway, opened: Opened) -> None:
-    """And its node with it."""
+    """The link's node is deleted with it."""
     peer = opened()
     peer.attach(0, receiver=True, source=dynamic())
     peer.detach(0)
@@ -426,7 +428,7 @@ def test_the_end_of_the_session_ends_a_suspended_link(gateway: RunningGateway, o
 def test_a_link_that_expires_with_its_detach_is_not_suspended(
     gateway: RunningGateway, opened: Opened
 ) -> None:
-    """Its expiry-policy is link-detach."""
+    """With the expiry-policy link-detach, the detach deletes the node."""
     peer = opened()
     answer = peer.attach(0, receiver=True, source=dynamic(expiry=Symbol("link-detach")))
     assert answer.field(5).value[2] == "link-detach"
@@ -436,14 +438,14 @@ def test_a_link_that_expires_with_its_detach_is_not_suspended(
 
 @pytest.mark.parametrize("expiry", [None, SESSION_END, Symbol("connection-close"), Symbol("never")])
 def test_what_is_said_of_a_dynamic_node_is_what_holds(opened: Opened, expiry: Any) -> None:
-    """It is not durable, and gone with its session at the latest, whatever was asked for."""
+    """It is not durable, and deleted with its session at the latest, whatever was asked for."""
     source = opened().attach(0, receiver=True, source=dynamic(durable=2, expiry=expiry)).field(5).value
     assert source[1] in (None, 0)
     assert source[2] in (None, SESSION_END)
 
 
 def test_an_address_beside_dynamic_is_refused(opened: Opened) -> None:
-    """A source or target that is to be made has none yet (3.5.3)."""
+    """A dynamic source or target has no address yet (3.5.3)."""
     peer = opened()
     peer.attach(0, receiver=True, source=dynamic(address="queue://q"))
     assert error_of(peer.skip_to(DETACH))[0] == "amqp:invalid-field"
@@ -451,7 +453,9 @@ def test_an_address_beside_dynamic_is_refused(opened: Opened) -> None:
 
 @pytest.mark.parametrize("kind", ["temporary-queue", "temporary-topic"])
 def test_a_temporary_node_is_its_own_connection_s(opened: Opened, kind: str) -> None:
-    """One asked for as JMS does: who knows its name may send to it, and not receive (JMS 2.0, section 6.2.2)."""
+    """
+    A node with JMS's capabilities: others that know its name may send to it, and not receive (JMS 2.0, section 6.2.2).
+    """
     peer = opened()
     target = [*dynamic(), Symbol(kind)]
     address = peer.attach(0, target=target).field(6).value[0]
@@ -463,7 +467,7 @@ def test_a_temporary_node_is_its_own_connection_s(opened: Opened, kind: str) -> 
 
 
 def test_a_temporary_topic_that_is_gone_is_unknown(opened: Opened) -> None:
-    """Who attaches to its name hears that; who has a link to it hears it at the next message, the relay's as well."""
+    """An attach to its name is refused; an attached sender is told at its next message, and so is the relay's."""
     peer, other = opened(), opened()
     address = peer.attach(0, target=[*dynamic(), Symbol("temporary-topic")]).field(6).value[0]
     other.attach(0, target=[address])
@@ -487,8 +491,8 @@ def test_node_properties_may_be_said_again_of_a_node_that_the_connection_made(
     opened: Opened, kind: str
 ) -> None:
     """
-    JMS clients repeat them in the source of a consumer that is not dynamic. Of another connection's node, or of
-    none that was made dynamically, they mean nothing: that is refused.
+    JMS clients repeat them in the source of a consumer that is not dynamic. For another connection's node, or for one
+    that was not made dynamically, they are refused.
     """
     peer = opened()
     address = peer.attach(0, target=[*dynamic(), Symbol(kind)]).field(6).value[0]
@@ -512,7 +516,7 @@ CONTROLLER, PUBLISHER = 0, 1
 
 @pytest.mark.parametrize("outcomes", [(), ("amqp:accepted:list", "amqp:rejected:list")])
 def test_a_controller_that_knows_rejected_is_told_by_it(opened: Opened, outcomes: tuple[str, ...]) -> None:
-    """As is one whose source lists no outcomes: all that were ever asked say nothing, and know it."""
+    """So is one whose source lists no outcomes: the known clients that list none do know it."""
     peer = opened()
     peer.attach_coordinator(CONTROLLER, *outcomes)
     assert peer.discharge(CONTROLLER, 0, b"no such transaction") == UNKNOWN
@@ -523,7 +527,9 @@ def test_a_controller_that_knows_rejected_is_told_by_it(opened: Opened, outcomes
 def test_a_controller_that_does_not_know_rejected_is_detached(
     opened: Opened, discharged: bytes | None, condition: str
 ) -> None:
-    """The detach has the transaction's error: of the discharge itself, or of a commit where a message was not taken."""
+    """
+    The detach has the transaction's error: of the discharge itself, or of a commit with a message that was refused.
+    """
     peer = opened()
     peer.attach_coordinator(CONTROLLER, "amqp:accepted:list")
     txn_id = peer.declare(CONTROLLER, 0)
@@ -534,7 +540,7 @@ def test_a_controller_that_does_not_know_rejected_is_detached(
 
 
 def test_a_coordinator_that_is_detached_keeps_its_transactions(opened: Opened) -> None:
-    """They are rolled back when its link is closed; attached again, or by another, they can be discharged."""
+    """When the link is attached again, they can be discharged; when it is closed, they are rolled back."""
     peer = opened()
     peer.attach_coordinator(CONTROLLER, name="controller")
     first, second = peer.declare(CONTROLLER, 0), peer.declare(CONTROLLER, 1)
@@ -550,7 +556,7 @@ COORDINATOR, RECEIVER, SENDER = 0, 1, 2
 
 
 def with_a_delivery(opened: Opened) -> tuple[ScriptedPeer, bytes, int]:
-    """A peer with a transaction, and one delivery of two messages of a queue; its delivery-id."""
+    """A peer that got the first of a queue's two messages; the id of its transaction, and the delivery-id."""
     peer = opened()
     peer.attach_coordinator(COORDINATOR)
     txn_id = peer.declare(COORDINATOR, 0)
@@ -563,7 +569,7 @@ def with_a_delivery(opened: Opened) -> tuple[ScriptedPeer, bytes, int]:
 
 
 def next_of_queue(opened: Opened) -> bytes:
-    """What somebody else gets first."""
+    """The first message that another connection gets."""
     other = opened()
     other.attach_receiver("queue://q", credit=1)
     return other.receive()
@@ -590,9 +596,9 @@ def test_a_delivery_of_a_link_that_was_detached(
     left: bytes,
 ) -> None:
     """
-    Detached and not closed, a link has its deliveries unsettled still (2.6.3), and the commit settles them, or a
-    rollback brings them back. Closed, it does not exist any more: the message went back, and the commit fails, also
-    where the disposition came behind the detach, of which the engine says nothing.
+    A link that is detached and not closed still has its deliveries unsettled (2.6.3): the commit settles them, or a
+    rollback brings them back. A closed link does not exist any more: the message has gone back, and the commit fails,
+    also if the disposition came after the detach, which the engine does not report.
     """
     peer, txn_id, delivery = with_a_delivery(opened)
     steps = [
@@ -609,7 +615,7 @@ def test_a_delivery_of_a_link_that_was_detached(
 
 
 def test_a_detached_link_s_delivery_is_settled_outside_of_transactions_as_well(opened: Opened) -> None:
-    """Released, it goes to others; until then nobody else has it."""
+    """Given back as failed, it goes to another consumer; until then nobody else has it."""
     peer, _, delivery = with_a_delivery(opened)
     peer.detach(RECEIVER)
     other = opened()
@@ -620,7 +626,7 @@ def test_a_detached_link_s_delivery_is_settled_outside_of_transactions_as_well(o
 
 
 def test_what_a_reader_says_in_a_transaction_fails_none(opened: Opened) -> None:
-    """A reader of the log has its deliveries, and settles nothing by them."""
+    """Outcomes of a log reader settle nothing, and do not make the commit fail."""
     peer, txn_id, _ = with_a_delivery(opened)
     read = peer.first(3, source=["log://>?replay-start=beginning"])
     peer.disposition(int(read.field(1)), in_transaction(txn_id, ACCEPTED))
@@ -628,7 +634,7 @@ def test_what_a_reader_says_in_a_transaction_fails_none(opened: Opened) -> None:
 
 
 def test_suspended_links_count_as_links(start: Start, opened_at: OpenedAt) -> None:
-    """Whoever detaches and settles nothing holds no more of them than may be attached."""
+    """A peer that detaches without settling holds no more links than it may attach."""
     peer = opened_at(start(limits=Limits(max_links_per_session=4)))
     peer.attach(SENDER, target=["queue://q"])
     for number in range(6):
@@ -644,7 +650,7 @@ SESSION_STATE = [UInt(0), UInt(WINDOW), UInt(0), UInt(WINDOW)]
 
 
 def test_a_flow_in_a_transaction_detaches_its_link(opened: Opened) -> None:
-    """Else its messages would be acquired outside of the transaction, and its rollback not give them back."""
+    """Otherwise its messages would be acquired outside of the transaction, and a rollback would not give them back."""
     peer = opened()
     peer.attach_coordinator(0)
     txn_id = peer.declare(0, 0)
@@ -669,7 +675,7 @@ def test_a_flow_in_a_transaction_detaches_its_link(opened: Opened) -> None:
     ids=["committed", "rolled back", "no time"],
 )
 def test_a_delivery_is_modified_until_a_time(opened: Opened, again: Any, fail: bool, left: bytes) -> None:
-    """In a transaction it waits from the commit on; what is no time detaches its link, and is no part of that."""
+    """In a transaction it waits from the commit on; a bad time detaches the link, and is no part of the transaction."""
     peer, txn_id, delivery = with_a_delivery(opened)
     outcome = Described(ULong(MODIFIED), [True, False, {Symbol("x-opt-delivery-time"): again}])
     state = Described(in_transaction(txn_id).descriptor, [txn_id, outcome])
@@ -686,14 +692,14 @@ NOWHERE = "queue://not there/"
 
 
 def to(address: str) -> bytes:
-    """A message whose properties have this address."""
+    """A message with this `to`."""
     return encode(Described(ULong(0x73), [None, None, address])) + data(b"x")
 
 
 def sent_nowhere(
     peer: ScriptedPeer, *, source: Any = None, settled: bool = False
 ) -> tuple[ScriptedPeer, bytes]:
-    """A peer that has sent a message nowhere in a transaction; its id."""
+    """Send a message to a bad address in a transaction; the peer and the transaction's id."""
     peer.attach_coordinator(COORDINATOR)
     txn_id = peer.declare(COORDINATOR, 0)
     peer.attach(RELAY, source=source, target=[None])
@@ -709,7 +715,7 @@ def tag_in(error: Any) -> bytes:
 
 
 def test_a_rejected_message_is_named_by_its_tag(opened: Opened) -> None:
-    """In the error's info; those before and behind it are taken."""
+    """In the error's info; messages before and after it are accepted."""
     peer = opened()
     peer.attach(RELAY, target=[None])
     for number, address in enumerate(["queue://q", NOWHERE, "queue://q"]):
@@ -725,7 +731,7 @@ def test_a_rejected_message_is_named_by_its_tag(opened: Opened) -> None:
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_where_no_rejection_can_be_said_the_link_is_detached(opened: Opened, settled: bool) -> None:
-    """Its sender has settled the message, or its source does not know the outcome."""
+    """The sender has settled the message, or its source does not list the outcome."""
     peer = opened()
     peer.attach(RELAY, source=[] if settled else ACCEPTED_ONLY, target=[None])
     peer.transfer(RELAY, 0, to("queue://q"), settled=settled)
@@ -736,7 +742,7 @@ def test_where_no_rejection_can_be_said_the_link_is_detached(opened: Opened, set
 
 
 def test_in_a_transaction_the_rejection_is_the_provisional_outcome(opened: Opened) -> None:
-    """With the tag, too."""
+    """It has the delivery-tag, too."""
     peer, _ = sent_nowhere(opened())
     state = peer.skip_to(DISPOSITION).field(4)
     assert (state.descriptor, state.value[1].descriptor) == (TRANSACTIONAL, REJECTED)
@@ -744,14 +750,14 @@ def test_in_a_transaction_the_rejection_is_the_provisional_outcome(opened: Opene
 
 
 def test_in_a_transaction_without_a_rejection_the_link_is_detached(opened: Opened) -> None:
-    """And the transaction is not committed."""
+    """And the commit fails."""
     peer, txn_id = sent_nowhere(opened(), source=ACCEPTED_ONLY)
     assert tag_in(peer.skip_to(DETACH).field(2)) == (1).to_bytes(4, "big")
     assert peer.discharge(COORDINATOR, 2, txn_id) == "amqp:transaction:rollback"
 
 
 def test_a_settled_message_in_a_transaction_fails_that_and_nothing_else(opened: Opened) -> None:
-    """The discharge tells it; the link stays."""
+    """The discharge reports it; the link stays attached."""
     peer, txn_id = sent_nowhere(opened(), settled=True)
     assert peer.discharge(COORDINATOR, 2, txn_id) == "amqp:transaction:rollback"
     peer.transfer(RELAY, 3, to("queue://q"))

@@ -1,5 +1,6 @@
 """
-AMQP Enforcing Connection Uniqueness 1.0: `sole-connection-for-container`, its two policies, and who is kept out of it.
+AMQP Enforcing Connection Uniqueness 1.0: `sole-connection-for-container`, its two policies, and the connections that
+they do not concern.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ DISPLACING = [
     (None, CLOSE_EXISTING),
     (CLOSE_EXISTING, CLOSE_EXISTING),
     (CLOSE_EXISTING, None),
-    # A policy of another width means the same.
+    # The integer may have another width.
     (UByte(1), UByte(1)),
 ]
-"""Policies of an older and a newer connection: that of the older one is in force, where it has one."""
+"""Policies of an older and a newer connection; the older one's is in force, if it has one."""
 
 
 class Connecting:
-    """Connects peers to a gateway with two listeners and two users beside who is anonymous."""
+    """Connects peers to a gateway with two listeners, two users, and anonymous ones."""
 
     def __init__(self, start: Start, stack: ExitStack) -> None:
         users = {name: User(password=HASH) for name in ("ann", "bob")} | {"anonymous": User()}
@@ -58,7 +59,9 @@ class Connecting:
         container: str = "mine",
         listener: int = 0,
     ) -> tuple[ScriptedPeer, Frame]:
-        """A peer that has sent its open with this policy, None for no wish to be alone; and the gateway's open."""
+        """
+        A peer that has sent its open with this policy (None: it does not ask to be alone); and the gateway's open.
+        """
         peer = ScriptedPeer.connect(self._gateway.host_and_port(listener))
         assert isinstance(peer, ScriptedPeer)
         self._stack.enter_context(peer)
@@ -78,19 +81,19 @@ Connect = Callable[..., tuple[ScriptedPeer, Frame]]
 
 @pytest.fixture
 def connect(start: Start) -> Iterator[Connect]:
-    """Connects peers."""
+    """Connects peers to one gateway."""
     with ExitStack() as stack:
         yield Connecting(start, stack)
 
 
 def is_open(peer: ScriptedPeer) -> bool:
-    """Whether a session can begin; else it was closed."""
+    """Whether a session can begin; otherwise the connection was closed."""
     peer.send(begin_frame())
     return any(said.code == BEGIN for said in peer.until(BEGIN, CLOSE))
 
 
 def was_refused(peer: ScriptedPeer, opened: Frame) -> bool:
-    """By the error that the policy has."""
+    """Whether the open announced the refusal; its close must have the policy's error."""
     closed = peer.skip_to(CLOSE)
     assert error_of(closed)[0] == "amqp:invalid-field"
     assert closed.field(0).value[2][Symbol("invalid-field")] == "container-id"
@@ -105,7 +108,7 @@ def was_displaced(peer: ScriptedPeer) -> bool:
 
 @pytest.mark.parametrize("policy", [None, NOT_SAID, REFUSE, CLOSE_EXISTING])
 def test_it_is_offered_to_who_asks(connect: Connect, policy: Any) -> None:
-    """With the detection policy, which is strong. Who does not ask is not alone: two connections of one are usual."""
+    """With the strong detection policy. A container that does not ask may have two connections, as is usual."""
     peer, opened = connect(policy)
     is_asked = policy is not None
     assert (SOLE in opened.field(7)) is is_asked
@@ -118,7 +121,7 @@ def test_it_is_offered_to_who_asks(connect: Connect, policy: Any) -> None:
 @pytest.mark.parametrize(("older", "newer"), [*KEEPING_OUT, *DISPLACING])
 @pytest.mark.parametrize("listener", [0, 1])
 def test_the_policies(connect: Connect, older: Any, newer: Any, listener: int) -> None:
-    """The newer one is refused, or the older one is closed, also where it asks for nothing, whatever the listener."""
+    """The newer one is refused, or the older one is closed, even if the newer one does not ask, and on any listener."""
     first, _ = connect(older)
     second, opened = connect(newer, listener=listener)
     if (older, newer) in DISPLACING:
@@ -130,7 +133,7 @@ def test_the_policies(connect: Connect, older: Any, newer: Any, listener: int) -
 
 
 def test_none_is_closed_for_one_that_is_refused(connect: Connect) -> None:
-    """A second connection of the container stays as it is, where the first keeps others out."""
+    """Two connections of a container stay open when a third one, which asks to be alone, is refused."""
     first, _ = connect()
     second, _ = connect()
     assert was_refused(*connect(REFUSE))
@@ -151,8 +154,8 @@ def test_none_is_closed_for_one_that_is_refused(connect: Connect) -> None:
 )
 def test_others_stay(connect: Connect, policy: Any, one: dict[str, Any], other: dict[str, Any]) -> None:
     """
-    Nobody closes or keeps out a connection of a user whom he is not, by its container-id: he has one of his own. An
-    empty one is many people's: the capability is not offered.
+    A container-id belongs to its user: it neither closes nor keeps out connections of another user. An empty one is
+    shared by many: the capability is not offered.
     """
     first, opened = connect(policy, **one)
     second, _ = connect(policy, **other)
@@ -162,7 +165,7 @@ def test_others_stay(connect: Connect, policy: Any, one: dict[str, Any], other: 
 
 
 def test_what_the_older_one_had_is_the_newer_one_s(connect: Connect) -> None:
-    """Its unsettled messages are there at once, before its socket is gone."""
+    """Its unsettled messages are available immediately, before its socket is gone."""
     first, _ = connect(CLOSE_EXISTING)
     first.begin()
     first.attach_sender("queue://q")
@@ -177,13 +180,13 @@ def test_what_the_older_one_had_is_the_newer_one_s(connect: Connect) -> None:
 
 @pytest.mark.parametrize("policy", [UInt(2), Symbol("close-existing"), True])
 def test_a_policy_that_is_none(connect: Connect, policy: Any) -> None:
-    """It is refused: a connection that is not alone is not what was asked for."""
+    """It is refused: the connection would not be alone as it asked."""
     peer, _ = connect(policy)
     assert error_of(peer.skip_to(CLOSE))[0] == "amqp:invalid-field"
 
 
 class Counted:
-    """A connection that counts how often it is asked whether it is there."""
+    """A connection that counts how often `is_connected` is read."""
 
     asked = 0
 
@@ -197,7 +200,9 @@ class Counted:
 
 
 def test_who_does_not_ask_to_be_alone_costs_the_same_beside_thousands_of_its_name() -> None:
-    """All instances of a program may have one container-id; the others are not looked at, but for one that asked."""
+    """
+    All instances of a program may have one container-id: a join does not look at those that do not ask to be alone.
+    """
     connections, Counted.asked = SoleConnections(), 0
     joined = [Counted() for _ in range(3_000)]
     for one in joined:

@@ -1,6 +1,6 @@
 """
-Last-value queues over the wire: a reader gets the newest message of each key, and then what comes, with no gap and no
-duplicate; whatever happens to log, index and gateway meanwhile.
+Last-value queues over the wire: a reader gets the newest message of each key, and then all later messages, with no gap
+and no duplicate, whatever happens to log, index and gateway meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.running import RunningGateway, no_log, trim_before
 
 
 def prices(**more: Any) -> Vpn:
-    """A Message VPN with a last-value queue `prices`, whose key is the topic where nothing else is said."""
+    """A Message VPN with a last-value queue `prices`, whose key is the topic by default."""
     return Vpn(queues={"prices": Queue(kind="last-value", subscriptions=("p/>",), **more)})
 
 
@@ -42,13 +42,13 @@ def keyed(key: Any, text: str, *, ttl_ms: int | None = None) -> bytes:
 
 
 def publish(client: Client, **messages: str) -> None:
-    """A text to each of some topics below `p/`, in order."""
+    """Publish a text to each of these topics below `p/`, in order."""
     for level, text in messages.items():
         client.sender(f"topic://p/{level}").send_all([data(text)])
 
 
 def values(client: Client, queue: str = "prices", **more: Any) -> list[str]:
-    """What a reader gets that attaches now."""
+    """The messages that a reader gets that attaches now."""
     receiver = client.receiver(queue, **more)
     found = texts(receiver.drain())
     receiver.close()
@@ -56,7 +56,7 @@ def values(client: Client, queue: str = "prices", **more: Any) -> list[str]:
 
 
 def administer(gateway: RunningGateway, order: Callable[[Administration], Coroutine[Any, Any, Any]]) -> Any:
-    """Have something done as an administrator."""
+    """Run an operation as an administrator."""
 
     async def ask(running: Gateway) -> Any:
         return await order(Administration(running.vpns["default"]))
@@ -65,7 +65,7 @@ def administer(gateway: RunningGateway, order: Callable[[Administration], Corout
 
 
 def on(name: str, order: str, *values: Any) -> Callable[[Administration], Coroutine[Any, Any, Any]]:
-    """Something done to a queue."""
+    """An operation on a queue."""
 
     async def ask(administration: Administration) -> Any:
         endpoint = administration.vpn.endpoints.by_name[name]
@@ -75,7 +75,7 @@ def on(name: str, order: str, *values: Any) -> Callable[[Administration], Corout
 
 
 def make(running: RunningGateway, name: str, *subscriptions: str, **more: Any) -> None:
-    """An administrator's last-value queue."""
+    """Create a last-value queue as an administrator."""
     made = EndpointSettings(**more)
     administer(running, lambda a: a.create(name, EndpointKind.LAST_VALUE, made, subscriptions))
 
@@ -90,7 +90,7 @@ def gateway(start: Start) -> RunningGateway:
 
 
 def test_a_reader_gets_the_newest_of_each_key_and_then_all_that_comes(client: Client) -> None:
-    """In the order of the log; readers take nothing from each other, whatever they do with what they get."""
+    """In the order of the log; readers do not affect each other, whatever outcomes they give."""
     publish(client, a="a1", b="b1", c="c1")
     publish(client, a="a2", c="c2")
     first = client.receiver("prices", credit=10)
@@ -114,7 +114,7 @@ EMPTY = [
 
 
 def test_an_empty_message_takes_a_key_away(client: Client) -> None:
-    """Readers that are there get it; those that come later get neither it nor what the key had."""
+    """Attached readers get the empty message; later ones get neither that nor the key's old value."""
     for body in EMPTY:
         publish(client, a="a1", b="b1")
         reader = client.receiver("prices", credit=10)
@@ -128,8 +128,8 @@ def test_an_empty_message_takes_a_key_away(client: Client) -> None:
 
 def test_a_property_is_the_key(start: Start, connect: Connect) -> None:
     """
-    A key's text counts: 7 is '7'. Of long ones every character does. A message without the property is for those who
-    are there, and no value.
+    Keys are compared as text: 7 is '7'. In long ones every character counts. A message without the property goes to
+    attached readers, and is no value.
     """
     client = connect(start(prices(value_key="isin")))
     reader = client.receiver("prices", credit=20)
@@ -149,7 +149,7 @@ def test_a_property_is_the_key(start: Start, connect: Connect) -> None:
 
 
 def test_a_selector_chooses_among_values_and_what_comes(start: Start, connect: Connect) -> None:
-    """It takes nothing from others, and a value that it leaves out is one all the same."""
+    """It affects no other reader, and a value that it leaves out is still a value."""
     client = connect(start(prices(value_key="isin")))
     sender = client.sender("topic://p/a")
     sender.send_all([keyed("a", "a1"), keyed("b", "b1")])
@@ -161,7 +161,7 @@ def test_a_selector_chooses_among_values_and_what_comes(start: Start, connect: C
 
 
 def test_a_start_reads_the_log_by_the_queue_s_topics(client: Client) -> None:
-    """History, then live; `live` alone is live. Who says no start gets the values."""
+    """History, then live; `live` alone is live. A reader that asks for no start gets the values."""
     publish(client, a="a1", b="b1")
     publish(client, a="a2")
     client.sender("topic://other").send_all([data("no")])
@@ -173,7 +173,7 @@ def test_a_start_reads_the_log_by_the_queue_s_topics(client: Client) -> None:
 
 
 def test_a_reader_that_takes_nothing_gets_no_value_that_is_one_no_more(client: Client) -> None:
-    """It gets what has taken its place, once."""
+    """A reader without credit gets the value that replaced it instead, once."""
     publish(client, a="a1", b="b1")
     reader = client.receiver("prices")
     publish(client, a="a2")
@@ -186,8 +186,8 @@ def test_a_reader_that_takes_nothing_gets_no_value_that_is_one_no_more(client: C
 @pytest.mark.slow
 def test_readers_come_to_what_a_dictionary_has(start: Start, connect: Connect) -> None:
     """
-    Whatever comes, and whenever they attach: ids rise, all that was published since is there, and by what it was given
-    a reader knows what a dictionary does.
+    Whatever is published, and whenever they attach: ids rise, all that was published since is there, and a reader's
+    messages give the same values by key as a dictionary.
     """
     running = start(prices(value_key="isin"))
     client = connect(running)
@@ -226,7 +226,7 @@ def test_readers_come_to_what_a_dictionary_has(start: Start, connect: Connect) -
 
 
 def known_by(said: list[tuple[str, str]]) -> dict[str, str]:
-    """What a dictionary has after this: a key without a text is gone."""
+    """A dictionary of these messages: a key without a text is gone."""
     return {key: text for key, text in dict(said).items() if text}
 
 
@@ -241,7 +241,7 @@ def _key_of(raw: bytes) -> str:
 def test_history_counts_for_a_queue_that_is_made_and_for_topics_it_gets(
     gateway: RunningGateway, client: Client, connect: Connect
 ) -> None:
-    """What the log has, whenever it came; what is of none of its topics any more is no value."""
+    """Values come from all of the log; a message on a topic that the queue no longer subscribes to is no value."""
     publish(client, a="a1", b="b1")
     publish(client, a="a2")
     client.sender("topic://q/z").send_all([data("z1")])
@@ -265,7 +265,7 @@ def test_history_counts_for_a_queue_that_is_made_and_for_topics_it_gets(
 
 
 def test_the_log_is_trimmed_and_values_stay(gateway: RunningGateway, connect: Connect) -> None:
-    """Those, and no others; what takes their place lets them go."""
+    """Only values stay; one that is replaced can be trimmed."""
     client = connect(gateway)
     publish(client, a="a1", b="b1", c="c1")
     publish(client, a="a2", d="")
@@ -284,7 +284,9 @@ def test_the_log_is_trimmed_and_values_stay(gateway: RunningGateway, connect: Co
 
 
 def test_a_small_log_loses_no_value(start: Start, connect: Connect) -> None:
-    """The log is trimmed no further than the index is: of several times as much as it takes each key has its newest."""
+    """
+    The log is trimmed only as far as it is indexed: after several times its quota, each key has its newest message.
+    """
     vpn = Vpn(queues=prices().queues, replay_log=ReplayLog(quota_mb=1))
     running = start(vpn)
     client = connect(running)
@@ -297,7 +299,7 @@ def test_a_small_log_loses_no_value(start: Start, connect: Connect) -> None:
 
 
 def test_a_rule_of_retention_takes_no_value(start: Start, connect: Connect, clock: Clock) -> None:
-    """It takes all of its topics out of the log, and the values stay."""
+    """It takes all messages of its topics out of the log, and the values stay."""
     rule = Retention(topics=("p/>",), max_age_hours=1)
     running = start(Vpn(queues=prices().queues, replay_log=ReplayLog(retention=(rule,))))
     client = connect(running)
@@ -313,7 +315,7 @@ def test_a_rule_of_retention_takes_no_value(start: Start, connect: Connect, cloc
 def test_a_value_goes_when_its_time_has_come(
     start: Start, connect: Connect, clock: Clock, setting: int, of_message: int | None
 ) -> None:
-    """By the header's ttl or the queue's, whichever is shorter; readers are told nothing, and the log keeps it."""
+    """After the header's ttl or the queue's, whichever is shorter; readers are not told, and the log keeps it."""
     running = start(prices(value_key="isin", max_ttl_ms=setting))
     client = connect(running)
     client.sender("topic://p/a").send_all([keyed("a", "a1", ttl_ms=of_message)])
@@ -330,7 +332,7 @@ def test_a_value_goes_when_its_time_has_come(
 def test_beyond_its_quota_the_oldest_value_goes(
     start: Start, connect: Connect, quota: dict[str, int]
 ) -> None:
-    """No publisher is refused: it is a view of the log."""
+    """No publisher is refused, as the queue is a view of the log."""
     running = start()
     make(running, "prices", "p/>", **quota)
     client = connect(running)
@@ -343,7 +345,7 @@ def test_beyond_its_quota_the_oldest_value_goes(
 def test_keys_without_a_quota_are_bounded(
     start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may publish may make up keys, and the store holds no more than a million values for a queue."""
+    """Any publisher can make up keys; a queue has at most `MOST_KEYS` values, by default a million."""
     monkeypatch.setattr("gateway.core.endpoint.last_values.MOST_KEYS", 50)
     monkeypatch.setattr(last_values, "MOST_GATHERED", 20)
     running = start(prices(value_key="isin"))
@@ -354,7 +356,7 @@ def test_keys_without_a_quota_are_bounded(
 
 
 def test_an_administrator_deletes_keys_and_erases_values(gateway: RunningGateway, client: Client) -> None:
-    """A key that was deleted comes back with its next message; one whose message was erased, too."""
+    """Both have no value any more, after a restart as well; a key without a value cannot be deleted."""
     publish(client, a="a1", b="b1", c="c1")
 
     async def delete(administration: Administration, key: Any = "p/a") -> None:
@@ -378,7 +380,7 @@ def test_an_administrator_deletes_keys_and_erases_values(gateway: RunningGateway
 def test_two_store_failures_do_not_lose_a_value(
     gateway: RunningGateway, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What could not be written of the index is written a little later."""
+    """Index entries that could not be written are written a little later."""
     commit, failures = Committer.commit, iter([True, True])
 
     def failing(self: Any, effects: Any, then: Any = None) -> None:
@@ -398,7 +400,9 @@ def test_two_store_failures_do_not_lose_a_value(
 
 
 def test_what_it_is_not(client: Client, gateway: RunningGateway) -> None:
-    """It is made by an administrator, holds nothing to be rewound, and is no queue, nor is it there without a log."""
+    """
+    A client cannot make it, or attach to it as to a queue; it has nothing to rewind, and its key cannot be changed.
+    """
     client.sender("plain")
     assert refusal(client.receiver, "fresh?kind=last-value").name == "amqp:not-found"
     assert refusal(client.receiver, "prices?kind=queue").name == "amqp:precondition-failed"

@@ -1,4 +1,4 @@
-"""Streams: views of the log, what is declared of them, and their readers."""
+"""Streams: views of the log, how they are made, and their readers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway, no_log, settings_for, trim_before
 from tests.support.stored import lying
 
-# --- How they come to be, what is sent to them, what their readers see of the log -------------------------------------
+# --- How they are made, what is sent to them, what their readers see of the log ---------------------------------------
 
 
 def audit(**more: Any) -> Vpn:
@@ -44,22 +44,20 @@ def audit(**more: Any) -> Vpn:
 
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
-    """A gateway with a stream `audit`."""
     return start(audit())
 
 
 def kind_of(gateway: RunningGateway, name: str) -> str:
-    """What an endpoint is."""
     return gateway.call(lambda g: g.vpns["default"].broker.endpoints[name].kind.value)
 
 
 def publish(client: Client, *topics: str) -> None:
-    """A message to each, which says so."""
+    """Publish a message to each topic, with the topic as its body."""
     for topic in topics:
         client.sender(f"topic://{topic}").send_all([data(topic)])
 
 
-# --- coming to be -------------------------------------------------------------------------------------------------
+# --- how they are made --------------------------------------------------------------------------------------------
 
 WAYS = [
     ("s%d?kind=stream", []),
@@ -77,7 +75,7 @@ def test_a_stream_is_made_on_first_attach(
 ) -> None:
     """
     The capability `stream` or the option `kind=stream`, at either end, makes a stream that survives a restart. It has a
-    name: a dynamic node with the capability is refused and not made a queue in silence.
+    name: a dynamic node with the capability is refused, and not silently made a queue.
     """
     for number, (address, capabilities) in enumerate(WAYS):
         getattr(client, end)(address % number, capabilities=capabilities)
@@ -103,7 +101,7 @@ def test_a_stream_is_made_on_first_attach(
 def test_an_option_that_contradicts_what_is_there(
     gateway: RunningGateway, client: Client, existing: Any, option: str, capabilities: list[str], end: str
 ) -> None:
-    """A kind that is not what the queue is, is refused with both named; the same, or none, is welcome."""
+    """An option that differs from the endpoint's setting is refused with both named; the same, or none, is accepted."""
     attach = getattr(client, end)
     client.sender(f"q?kind={existing}")
     attach("q")
@@ -124,7 +122,7 @@ def test_an_option_that_contradicts_what_is_there(
 def test_a_stream_that_may_not_be_made(
     start: Start, connect: Connect, vpn: Vpn, condition: str, subcode: int | None
 ) -> None:
-    """Where the log is off a stream would be a view of nothing; with create_queues off it is not found."""
+    """With the log off a stream would be a view of nothing; with create_queues off it is not found."""
     gateway = start(vpn)
     client = connect(gateway)
     for attach in (client.receiver, client.sender):
@@ -138,8 +136,8 @@ def test_a_stream_that_may_not_be_made(
 
 def test_sending_to_a_stream(gateway: RunningGateway, client: Client, tmp_path: Path) -> None:
     """
-    What is sent by name is accepted, lies in the log alone, and on no endpoint. A sender to a stream that is gone is
-    told so, as that of a queue is.
+    A message sent by name is accepted, and is in the log alone, on no endpoint. When the stream is deleted, its senders
+    are detached as those of a queue are.
     """
     for address in ("audit", "queue://audit", "/queues/audit", "topic://#queue/audit"):
         sender = client.sender(address)
@@ -157,7 +155,7 @@ def test_sending_to_a_stream(gateway: RunningGateway, client: Client, tmp_path: 
     "log", [ReplayLog(enabled=False), ReplayLog(write=False), ReplayLog(topics=("orders/>",))], ids=repr
 )
 def test_nobody_takes_what_the_log_does_not_take(start: Start, connect: Connect, log: ReplayLog) -> None:
-    """Where the log is off, closed, or filters the stream's topic out, what is sent is released, and the link stays."""
+    """If the log is off, closed, or without the stream's topic, messages are released, and the link stays attached."""
     client = connect(start(Vpn(queues={"audit": Queue(kind="stream")}, replay_log=log)))
     assert client.sender("audit").outcomes([data(1), data(2)]) == ["RELEASED", "RELEASED"]
     assert client.sender(None).outcomes([message_to("audit", "x")]) == ["RELEASED"]
@@ -179,8 +177,8 @@ STREAMS = {f"stream{number}": Queue(kind="stream", subscriptions=view) for numbe
 
 def test_a_stream_is_a_view_by_subscriptions(start: Start, connect: Connect) -> None:
     """
-    Readers get the stream's own topic and those it subscribes to, without the exceptions, history and live alike, from
-    memory and from the disk.
+    Readers get the stream's own topic and those it subscribes to, less the exceptions, history and live alike, from
+    memory and from disk.
     """
     gateway = start(Vpn(queues={**STREAMS, "other": Queue()}))
 
@@ -209,7 +207,9 @@ def test_a_stream_is_a_view_by_subscriptions(start: Start, connect: Connect) -> 
 
 
 def test_a_selector_start_looks_at_the_streams_topics_alone(start: Start, connect: Connect) -> None:
-    """`match:` starts at the first match that the stream shows, past those on topics it does not subscribe to."""
+    """
+    `match:` starts at the first match on the stream's topics, past matches on topics that it does not subscribe to.
+    """
     client = connect(start(audit(subscriptions=(">", "!a"))))
     client.sender("other")
     for number, topic in enumerate(("a", "#queue/other", "b", "c")):
@@ -218,7 +218,9 @@ def test_a_selector_start_looks_at_the_streams_topics_alone(start: Start, connec
 
 
 def test_readers_follow_the_subscriptions(start: Start, connect: Connect) -> None:
-    """When a stream's subscriptions change, its readers go on by the new ones from where they are, each once."""
+    """
+    When a stream's subscriptions change, its readers go on from where they are with the new ones, each message once.
+    """
     gateway = start(audit(subscriptions=("a",)))
     client = connect(gateway)
     publish(client, "a", "a", "b", "a", "b")
@@ -238,8 +240,8 @@ def test_readers_follow_the_subscriptions(start: Start, connect: Connect) -> Non
 
 def test_readers_take_nothing(start: Start, connect: Connect) -> None:
     """
-    Each gets everything, whatever others say of their deliveries; nothing comes back to anybody. Queues of the same
-    topics keep all they have. An administrator's replay of a stream is refused with a sentence.
+    Each reader gets everything, whatever outcomes others give; nothing is redelivered. Queues of the same topics keep
+    their messages. An administrator's replay of a stream is refused.
     """
     audited = Queue(kind="stream", subscriptions=("a/>",))
     gateway = start(Vpn(queues={"audit": audited, "work": Queue(subscriptions=("a/>",))}))
@@ -266,7 +268,7 @@ def test_readers_take_nothing(start: Start, connect: Connect) -> None:
     [(None, ["live"]), ("live", ["live"]), ("beginning", ["0", "1", "live"]), ("#2", ["1", "live"])],
 )
 def test_the_default_start(start: Start, connect: Connect, default: str | None, expected: list[str]) -> None:
-    """Readers that ask for nothing get the stream's default start, each of them; one that asks gets that."""
+    """Each reader that asks for no start gets the stream's default start; one that asks gets its own."""
     client = connect(start(audit(default_start=default)))
     sender = client.sender("audit")
     sender.send_all([data(0), data(1)])
@@ -280,9 +282,9 @@ def test_the_default_start(start: Start, connect: Connect, default: str | None, 
 
 def test_what_a_reader_asks_for_is_its_own(client: Client) -> None:
     """
-    A reader's selector chooses for that reader alone, and the end of its history is marked on its own last one. The
-    source of the reply is in distribution mode copy, whatever was asked for, with the start and the filters in place.
-    `until` ends a reader without an error, and `rate` slows it down and loses nothing.
+    A reader's selector applies to that reader alone, and the last message of its own history is marked. The answer's
+    source has distribution mode copy, whatever was asked for, with the start and the filters in place. `until` ends a
+    reader without an error, and `rate` loses nothing.
     """
     client.sender("audit").send_all(selectable(i, third=i % 3) for i in range(20))
     for set_up in (None, browsing):
@@ -308,7 +310,7 @@ def test_what_a_reader_asks_for_is_its_own(client: Client) -> None:
 def test_reading_and_acknowledging_writes_nothing(
     gateway: RunningGateway, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three readers read and accept 3,000 messages: not a row is changed, nothing is committed, no file grows."""
+    """Three readers read and accept 3,000 messages: no row is changed, nothing is committed, no file grows."""
     count = 3_000
     commits: list[int] = []
     tell = Committer._committed
@@ -324,7 +326,7 @@ def test_reading_and_acknowledging_writes_nothing(
     def written() -> tuple[int, int, dict[str, tuple[int, int]]]:
         changes = gateway.call(lambda g: g.vpns["default"].committer._writer._connection.total_changes)
         files = sorted((tmp_path / "data").glob("default.db*"))
-        # The -shm file is shared memory: readers mark there what they read.
+        # The -shm file is shared memory, in which readers mark what they read.
         sizes = {f.name: (f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.suffix != ".db-shm"}
         return changes, len(commits), sizes
 
@@ -354,7 +356,7 @@ def delete(gateway: RunningGateway, name: str) -> None:
 
 @pytest.mark.parametrize("exclusive", ["none", "wait"])
 def test_deleting_a_stream_detaches_its_readers(start: Start, connect: Connect, exclusive: str) -> None:
-    """Readers, those that wait among them, are told that the stream is gone, and get nothing more; the log stays."""
+    """Readers, waiting ones too, are told that the stream is gone, and get nothing more; the log stays."""
     gateway = start(audit(exclusive=exclusive))
     client = connect(gateway)
     client.sender("audit").send_all(map(data, range(5)))
@@ -392,7 +394,7 @@ def purge(gateway: RunningGateway, name: str) -> None:
 
 
 def test_a_purged_stream_begins_anew(start: Start, connect: Connect) -> None:
-    """What it showed is out of its view, over restarts; the log, other streams and queues keep all they have."""
+    """What was purged is out of its view, over restarts too; the log, other streams and queues keep all they have."""
     gateway = start(VPN)
     client = connect(gateway)
     client.sender("topic://a/1").send_all(map(data, range(5)))
@@ -411,7 +413,7 @@ def test_a_purged_stream_begins_anew(start: Start, connect: Connect) -> None:
 
 
 def test_starts_before_the_purge(clock: Clock, start: Start, connect: Connect) -> None:
-    """What was purged is not there to start at: refused as what was trimmed is, or clamped to where the view begins."""
+    """Such a start is refused as one that was trimmed is, or clamped to where the view begins."""
     gateway = start(VPN)
     client = connect(gateway)
     sender = client.sender("audit")
@@ -441,7 +443,7 @@ def test_starts_before_the_purge(clock: Clock, start: Start, connect: Connect) -
 
 
 def test_readers_that_were_not_through_are_told(start: Start, connect: Connect) -> None:
-    """A reader behind the purge, or waiting to be, is detached with 140; one that had read all reads on."""
+    """A reader that has not read all that is purged is detached with 140; one that has reads on."""
     gateway = start(VPN, Limits(tail_bytes=1))
     sender = connect(gateway).sender("audit")
     sender.send_all(map(data, range(5)))
@@ -457,7 +459,7 @@ def test_readers_that_were_not_through_are_told(start: Start, connect: Connect) 
 
 
 def test_a_waiting_reader_is_told_of_a_purge(gateway: RunningGateway, connect: Connect) -> None:
-    """A reader whose turn has not come, and whose start was purged, need not wait for it."""
+    """A reader whose start was purged is detached immediately, and does not wait for its turn."""
     client = connect(gateway)
     client.sender("s?kind=stream&exclusive=wait").send_all([data(1)])
     active = client.receiver("s")
@@ -469,18 +471,18 @@ def test_a_waiting_reader_is_told_of_a_purge(gateway: RunningGateway, connect: C
     assert texts(live.take(1)) == ["2"]
 
 
-# --- Streams in the configuration, and what becomes of a queue whose kind is changed there ----------------------------
+# --- Streams in the configuration, and a change of a queue's kind there -----------------------------------------------
 
 
 class Declared:
-    """A gateway that runs now and then, with what is declared in its configuration at the time."""
+    """A gateway that is run several times, with other queues declared in its configuration."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
 
     @contextmanager
     def running(self, **queues: Queue) -> Iterator[Client]:
-        """A client of it."""
+        """Run it with these queues; a client of it."""
         self.gateway = RunningGateway(settings_for(self._data, Vpn(queues=dict(queues))))
         with self.gateway, Client(self.gateway.url) as client:
             yield client
@@ -496,7 +498,7 @@ def stream(**more: Any) -> Queue:
 
 
 def test_a_declared_stream_survives_and_follows_the_configuration(declared: Declared) -> None:
-    """A stream is there after restarts with what was sent to it, and its subscriptions are those now configured."""
+    """After restarts a stream has what was sent to it, and the subscriptions that are configured now."""
     with declared.running(audit=stream(subscriptions=("a/>",))) as client:
         for topic in ("a/1", "b/1", "#queue/audit"):
             client.sender(f"topic://{topic}").send_all([data(topic)])
@@ -508,7 +510,7 @@ def test_a_declared_stream_survives_and_follows_the_configuration(declared: Decl
 
 
 def test_a_queue_with_messages_does_not_become_a_stream(declared: Declared) -> None:
-    """The gateway does not start, says how many messages are at stake, and nothing has changed."""
+    """The gateway does not start, and says how many messages would be lost; nothing has changed."""
     orders = Queue(subscriptions=("a",))
     with declared.running(orders=orders) as client:
         client.sender("topic://a").send_all([data(i) for i in range(3)])
@@ -522,8 +524,8 @@ def test_a_queue_with_messages_does_not_become_a_stream(declared: Declared) -> N
 
 def test_an_empty_queue_becomes_a_stream_and_a_stream_a_queue(declared: Declared) -> None:
     """
-    With nothing on it there is nothing to lose: the stream shows what was sent to the queue, as it is in the log. Then
-    the queue begins empty and live; what the stream had is in the log, and a replay puts it on the queue.
+    An empty queue has nothing to lose: the stream shows what was sent to the queue, as it is in the log. Changed back,
+    the queue is empty and live; a replay puts on it what the stream showed.
     """
     with declared.running(orders=Queue(exclusive="wait")) as client:
         client.sender("orders").send_all([data(i) for i in range(3)])
@@ -542,7 +544,10 @@ def test_an_empty_queue_becomes_a_stream_and_a_stream_a_queue(declared: Declared
 
 @pytest.mark.parametrize("kind", ["queue", "stream"])
 def test_a_durable_subscription_becomes_neither(declared: Declared, kind: Any) -> None:
-    """A durable topic endpoint of the name is somebody's: the gateway does not start, and it keeps what it has."""
+    """
+    A durable topic endpoint of that name belongs to a client: the gateway does not start, and the endpoint is
+    unchanged.
+    """
     with declared.running() as client:
         client.receiver("topic://a", name="mine", durable=True).detach()
         client.sender("topic://a").send_all([data("x")])
@@ -553,13 +558,13 @@ def test_a_durable_subscription_becomes_neither(declared: Declared, kind: Any) -
         assert texts(client.receiver("topic://a", name="mine", durable=True, credit=1).take(1)) == ["x"]
 
 
-# --- Whose turn it is on a stream: one reader and those that wait, are refused, or steal ------------------------------
+# --- Exclusive streams: one reader is active, others wait, are refused, or steal --------------------------------------
 
 EPOCH = "com.microsoft:epoch"
 
 
 def settle_down(*receivers: Receiver) -> None:
-    """A round trip on each: what the gateway had for them by now has arrived."""
+    """A round trip on each connection: what the gateway had to send by now has arrived."""
     for receiver in receivers:
         receiver.client.open_session()
 
@@ -580,7 +585,7 @@ def waiting(start: Start) -> RunningGateway:
 def test_readers_take_over_in_order_each_from_its_own_start(
     waiting: RunningGateway, connect: Connect
 ) -> None:
-    """The first is active, the others get nothing until their turn, and then all from where they asked to start."""
+    """The first is active; the others get nothing until their turn, and then everything from their start."""
     starts = ["beginning", "%237", "last"]
     first, second, third = (
         connect(waiting).receiver(f"audit?replay-start={start}", credit=100) for start in starts
@@ -599,7 +604,7 @@ def test_readers_take_over_in_order_each_from_its_own_start(
 
 
 def test_a_waiting_live_reader_misses_nothing(waiting: RunningGateway, connect: Connect) -> None:
-    """A reader's start is resolved at its attach: what is published while it waits, it gets when its turn comes."""
+    """A reader's start is resolved at its attach: when its turn comes, it gets what was published while it waited."""
     active = connect(waiting).receiver("audit", credit=100)
     waits = connect(waiting).receiver("audit", credit=100)
     sender = connect(waiting).sender("audit")
@@ -613,7 +618,7 @@ def test_a_waiting_live_reader_misses_nothing(waiting: RunningGateway, connect: 
 
 
 def test_a_waiting_reader_can_drain(waiting: RunningGateway, connect: Connect) -> None:
-    """A reader that waits for its turn is told that there is nothing for it, before and after others leave."""
+    """Its drain is answered without messages, before and after others leave."""
     active, middle, last, leaves = (connect(waiting).receiver("audit", filters=BEGINNING) for _ in range(4))
     assert last.drain(5) == []
     active.close()
@@ -625,7 +630,7 @@ def test_a_waiting_reader_can_drain(waiting: RunningGateway, connect: Connect) -
 
 
 def test_the_end_of_a_bounded_reader_is_the_next_ones_turn(waiting: RunningGateway, connect: Connect) -> None:
-    """A reader that comes to its `until` is detached, and the next one begins."""
+    """A reader that reaches its `until` is detached, and the next one begins."""
     bounded = connect(waiting).receiver("audit?replay-start=beginning&until=%233")
     waits = connect(waiting).receiver("audit", filters=BEGINNING, credit=100)
     assert texts(bounded.take_to_end()) == ["0", "1", "2"]
@@ -633,7 +638,7 @@ def test_the_end_of_a_bounded_reader_is_the_next_ones_turn(waiting: RunningGatew
 
 
 def test_a_waiting_reader_whose_start_is_trimmed(start: Start, connect: Connect) -> None:
-    """When its turn comes and its start is gone, a reader is told so (140), and the next has its turn."""
+    """When its turn comes, it is detached (140), and the next reader has its turn."""
     gateway = start(audit(exclusive="wait"), Limits(tail_bytes=1))
     sender = connect(gateway).sender("audit")
     sender.send_all(map(data, range(10)))
@@ -653,8 +658,8 @@ def test_a_waiting_reader_whose_start_is_trimmed(start: Start, connect: Connect)
 
 def test_exclusive_refuse(start: Start, connect: Connect) -> None:
     """
-    On a stream that is exclusive=refuse a second reader is refused as locked, until the first is gone. One that is
-    refused its start or its filter leaves the stream free for the next.
+    On a stream that is exclusive=refuse a second reader is refused as locked, until the first is gone. A reader whose
+    start or filter is refused leaves the stream free for others.
     """
     gateway = start(audit(exclusive="refuse"))
     first, second = connect(gateway), connect(gateway)
@@ -673,7 +678,7 @@ def test_exclusive_refuse(start: Start, connect: Connect) -> None:
 
 @pytest.mark.parametrize(("holder", "newcomer"), [(None, None), (1, 1), (1, 2), (0, 5), (None, 0)])
 def test_exclusive_steal(start: Start, connect: Connect, holder: int | None, newcomer: int | None) -> None:
-    """A reader of an equal or higher epoch takes over, from its own start, and the first is told."""
+    """A reader of an equal or higher epoch takes over, from its own start, and the first is detached."""
     gateway = start(audit(exclusive="steal"))
     first, second = connect(gateway), connect(gateway)
     first.sender("audit").send_all(map(data, range(3)))
@@ -688,6 +693,3 @@ def test_exclusive_steal(start: Start, connect: Connect, holder: int | None, new
     first.sender("audit").send_all([data("x")])
     thief.flow(1)
     assert texts(thief.take(1)) == ["x"], "a lower epoch steals nothing"
-
-
-# --- none ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ YEARS = 14 * 365 * 86_400_000
 
 
 class Machine(Clock):
-    """Both its clocks are moved by hand."""
+    """A wall clock and a monotonic clock, both moved by hand."""
 
     now = 0.0
 
@@ -32,7 +32,7 @@ class Machine(Clock):
 
 
 def told_of(gateway: RunningGateway) -> tuple[list[str], str | None]:
-    """The alarms, and why the gateway is not ready."""
+    """The texts of the active alarms, and why the gateway is not ready."""
 
     def ask(running: Gateway) -> tuple[list[str], str | None]:
         vpn = running.vpns["default"]
@@ -45,7 +45,7 @@ def told_of(gateway: RunningGateway) -> tuple[list[str], str | None]:
 def test_a_jump_expires_nothing_and_sticks_in_nothing(
     start: Start, connect: Connect, given: dict[str, Any]
 ) -> None:
-    """While the clock is years ahead, and after it: messages live as long as they say, and an alarm tells of it."""
+    """While the clock is years ahead, and after it, messages live as long as their ttl; an alarm reports the jump."""
     machine = Machine()
     given["clock"] = SteadyClock(0, machine)
     gateway = start()
@@ -71,7 +71,7 @@ def test_a_jump_expires_nothing_and_sticks_in_nothing(
 
 
 def test_damage_is_an_alarm_and_the_gateway_is_not_ready(gateway: RunningGateway) -> None:
-    """As soon as a page could not be read, an alarm says so, and so does the answer to whether the gateway is ready."""
+    """Once a page could not be read, an alarm says so, and the gateway reports that it is not ready."""
     assert told_of(gateway) == ([], None)
     gateway.call(lambda running: setattr(running.vpns["default"].reader, "damage", "it is malformed"))
     told = "the store cannot be read: it is malformed"
@@ -81,14 +81,16 @@ def test_damage_is_an_alarm_and_the_gateway_is_not_ready(gateway: RunningGateway
 def test_a_standbys_damage_is_an_alarm_alone(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it cannot give is read from the primary: clients are served."""
+    """The primary is read instead, and clients are served."""
     monkeypatch.setattr(SqliteReader, "standby_damage", "invalid page in block 7")
     text = "a standby of the store cannot be read, and the primary is in its place: invalid page in block 7"
     assert told_of(gateway) == ([f"store-damage: {text}"], None)
 
 
 def test_a_turned_bit_is_delivered_to_nobody(start: Start, connect: Connect, tmp_path: Path) -> None:
-    """A log reader is refused at it, a queue's consumer waits before it, an alarm names it and what to do."""
+    """
+    A log reader is detached there, a queue's consumer gets what is before it, and an alarm names it and what to do.
+    """
     gateway = start(limits=Limits(tail_bytes=1))
     client = connect(gateway)
     client.sender("queue://q").send_all(
@@ -105,7 +107,7 @@ def test_a_turned_bit_is_delivered_to_nobody(start: Start, connect: Connect, tmp
     before = [f"before {i}" for i in range(5)]
     reader = client.receiver("log://>?replay-start=beginning", credit=100)
     assert "could not be read" in str(reader.detached_by_peer())
-    # The last one is not sent before it is known whether another comes.
+    # A message is sent only when it is known whether another follows.
     assert texts(reader.arrived) == before[:4]
     consumer = client.receiver("queue://q", credit=100)
     assert texts(consumer.take(5)) == before

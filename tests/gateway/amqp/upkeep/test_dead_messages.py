@@ -1,4 +1,4 @@
-"""Messages nobody is to have: expired, rejected, redelivered too often; and where they go."""
+"""Messages that expire, are rejected, or are redelivered too often; and where they go."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_an_expired_message_goes_to_the_dead_message_queue(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
     """
-    After its ttl a message is not delivered; its copy tells why, its bare message is the same, and ttl has had its say.
-    Without a dead message queue it is discarded; the log has it still.
+    After its ttl a message is not delivered. Its copy has the reason and the same bare message, and its ttl no longer
+    applies. Without a dead message queue it is discarded; the log still has it.
     """
     for queue in ("orders", "plain"):
         client.sender(queue).send_all([with_ttl(1, 1_000), data(2), with_ttl(3, 60_000)])
@@ -50,8 +50,8 @@ def test_messages_that_are_rejected_or_fail_too_often_are_dead(
     gateway: RunningGateway, client: Client
 ) -> None:
     """
-    With max_redelivery 2 the third failed delivery is the last. Rejected ones go to the dead message queue in order,
-    and leave the queue in the same commit.
+    With max_redelivery 2 the third failed delivery is the last. Rejected messages go to the dead message queue in
+    order, and leave the queue in the same commit.
     """
     client.sender("orders").send_all(data(i) for i in range(10))
     consumer = client.receiver("orders", credit=1)
@@ -71,7 +71,7 @@ def test_messages_that_are_rejected_or_fail_too_often_are_dead(
 def test_what_the_dead_message_queue_does_not_take_is_counted(
     clock: Clock, start: Start, connect: Connect
 ) -> None:
-    """It is gone from both queues, and known to be: a number that rises, and an alarm for an hour."""
+    """It is gone from both queues, and reported by a counter, and by an alarm for an hour."""
     full = Vpn(queues={"orders": Queue(dead_message_queue="dead"), "dead": Queue(quota_messages=1)})
     gateway = start(vpn=full)
     client = connect(gateway)

@@ -1,4 +1,4 @@
-"""Messages that expire: by their queue's max_ttl_ms, and where nobody consumes."""
+"""Messages that expire by their header's ttl or their queue's max_ttl_ms, also where nobody consumes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gateway(clock: Clock, start: Start) -> RunningGateway:
 
 
 def empties(gateway: RunningGateway, client: Client, queue: str, depth: int = 0) -> None:
-    """Wait until so many messages lie on a queue."""
+    """Wait until a queue has ``depth`` messages."""
     client.wait(lambda: gateway.depth(queue) == depth, f"{queue} has {depth} messages")
 
 
@@ -42,7 +42,7 @@ def empties(gateway: RunningGateway, client: Client, queue: str, depth: int = 0)
 
 
 def test_a_queues_limit_counts_beside_the_headers(client: Client, clock: Clock) -> None:
-    """Whichever is earlier ends a message's life, with a header or without one, and its copy says so."""
+    """Whichever is shorter ends a message's life, with a header or without one, and its copy says so."""
     consumer = client.receiver("timed")
     client.sender("timed").send_all([data(1), with_ttl(2, 500), with_ttl(3, 60_000)])
     clock.ms += 600
@@ -59,7 +59,7 @@ def test_a_queues_limit_counts_beside_the_headers(client: Client, clock: Clock) 
 
 @pytest.fixture
 def _swept_often(given: dict[str, Any]) -> None:
-    """Ask for it before a gateway, which then looks at its queues twenty times a second instead of once."""
+    """Request it before a gateway, which then sweeps its queues twenty times a second instead of once."""
     given["tuning"] = Tuning(expiry_sweep_seconds=0.05)
 
 
@@ -76,7 +76,7 @@ def _swept_often(given: dict[str, Any]) -> None:
 def test_messages_nobody_consumes_expire(
     gateway: RunningGateway, client: Client, clock: Clock, queue: str, messages: list[bytes]
 ) -> None:
-    """At the head of a queue without consumers, expired messages go to the dead message queue by themselves."""
+    """At the head of a queue without consumers, expired messages are moved to the dead message queue."""
     client.sender(queue).send_all(messages)
     clock.ms += 2_001
     client.sender(queue).send_all([data("later")])
@@ -91,7 +91,7 @@ def test_messages_nobody_consumes_expire(
 def test_a_head_that_lives_longer_keeps_those_behind_it(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
-    """What is behind the head is looked at when it gets there; nobody is given it meanwhile."""
+    """An expired message behind the head is moved when it gets to the head."""
     client.sender("plain").send_all([data("for ever"), with_ttl(1, 10)])
     client.sender("timed").send_all([data(2)])
     clock.ms += 1_001
@@ -107,8 +107,8 @@ def test_a_head_that_lives_longer_keeps_those_behind_it(
 @pytest.mark.usefixtures("_swept_often")
 def test_what_a_consumer_holds_does_not_expire(gateway: RunningGateway, client: Client, clock: Clock) -> None:
     """
-    An unsettled message is the consumer's; what lies behind it goes, and so does what another consumer, which is not
-    harmed, does not select.
+    An unsettled message stays its consumer's. Expired ones behind it are moved, also those that another consumer's
+    selector leaves; that consumer is not harmed.
     """
     client.sender("timed").send_all([data(1)])
     consumer = client.receiver("timed", credit=1)
@@ -128,7 +128,7 @@ def test_what_a_consumer_holds_does_not_expire(gateway: RunningGateway, client: 
 def test_a_backlog_on_disk_expires_after_a_restart(
     start: Start, connect: Connect, clock: Clock, queue: str
 ) -> None:
-    """Messages that are in no memory any more are read and moved to the dead message queue, a page at a time."""
+    """Messages that are only in the store are read and moved to the dead message queue, a page at a time."""
     limits = Limits(tail_bytes=10_000, read_page_rows=50, endpoint_window=100)
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     client = connect(gateway)
@@ -141,7 +141,9 @@ def test_a_backlog_on_disk_expires_after_a_restart(
 
 @pytest.mark.usefixtures("_swept_often")
 def test_replayed_history_is_not_swept(gateway: RunningGateway, client: Client, clock: Clock) -> None:
-    """A replay that nobody consumes yet keeps what it has put; a live message behind it goes when it can be seen."""
+    """
+    A replay that nobody consumes yet keeps what it has put, though the sweep moves another queue's messages meanwhile.
+    """
     client.sender("timed").send_all([data(1)])
     clock.ms += 1_001
     empties(gateway, client, "timed")
@@ -156,7 +158,9 @@ def test_replayed_history_is_not_swept(gateway: RunningGateway, client: Client, 
 def test_the_dead_expire_only_by_their_own_queue(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
-    """On a dead message queue the header has had its say; a max_ttl_ms of that queue clears it, from arrival there."""
+    """
+    On a dead message queue the header's ttl no longer applies; a max_ttl_ms of that queue does, from arrival there.
+    """
     client.sender("brief").send_all([with_ttl(1, 5)])
     clock.ms += 11
     empties(gateway, client, "aging", depth=1)

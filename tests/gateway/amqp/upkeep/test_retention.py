@@ -1,4 +1,4 @@
-"""Retention by topic: what leaves the log and what stays, what a start is told; queues, replays, readers beside it."""
+"""Retention by topic and trimming: what leaves the log and what stays; starts, queues, replays, readers, publishers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEBUG = Retention(topics=("debug/>",), quota_mb=1)
 NO_MESSAGE = ("amqp:precondition-failed", "start-message-unavailable", 156)
 NO_TIME = ("amqp:precondition-failed", "start-time-not-available", 143)
 NARROW = Limits(tail_bytes=10_000, max_unsettled_per_flow=20, read_page_rows=10)
-"""So little in memory that readers read the store."""
+"""So little memory that readers read from the store."""
 
 by_rule_or_whole = pytest.mark.parametrize("by_rule", [True, False], ids=["by a rule", "trimmed"])
 
@@ -43,7 +43,7 @@ def of_broker(gateway: RunningGateway, ask: Callable[[Broker], T]) -> T:
 
 
 def messages_kept(gateway: RunningGateway, place: int = 0) -> int:
-    """How many a rule knows of."""
+    """How many messages a rule counts."""
     return of_broker(gateway, lambda broker: broker.retention.rules[place].messages)
 
 
@@ -62,7 +62,7 @@ def is_counted(gateway: RunningGateway) -> bool:
 
 
 def fill(client: Client, rounds: int = 40) -> None:
-    """Messages of two topics, one of which is over its megabyte."""
+    """In each round, 50 kB on the topic of the rule, and a small message on another."""
     debug, orders = client.sender("topic://debug/a"), client.sender("topic://orders/a")
     for i in range(rounds):
         debug.send_all(data(KILOBYTE) for _ in range(50))
@@ -83,7 +83,7 @@ def ids(messages: list[Any]) -> list[int]:
 
 
 def is_sound(gateway: RunningGateway) -> bool:
-    """Of the file once the gateway has stopped."""
+    """Stop the gateway; whether its file is sound."""
     gateway.stop()
     return check(gateway.settings.data / "default.db") == []
 
@@ -93,9 +93,9 @@ def is_sound(gateway: RunningGateway) -> bool:
 
 def test_a_rule_s_topics_are_trimmed_and_others_stay(start: Start, connect: Connect) -> None:
     """
-    The oldest of its topics go, between others that stay; what is counted is what is there. What queues need is held
-    for them and delivered, once each, what a replay has put there, too, whatever the queue subscribes to since then.
-    All of that over a restart as well.
+    The oldest messages of its topics leave the log, between others that stay; the counts agree with the log. Messages
+    that queues need, or that a replay has put on one, are held and delivered once, whatever the queue subscribes to
+    since. All of that over a restart as well.
     """
     gateway = start(vpn=keeping(DEBUG))
     client = connect(gateway)
@@ -132,7 +132,9 @@ def first_moment(client: Client) -> str:
 
 
 def test_a_start_where_messages_were_taken_out_is_refused(start: Start, connect: Connect) -> None:
-    """For its topics and for all topics, after a restart and without the rule, too; for other topics it is granted."""
+    """
+    For the rule's topics and for all topics, after a restart and without the rule, too; for other topics it is granted.
+    """
     gateway = start(vpn=keeping(DEBUG))
     client = connect(gateway)
     client.sender("topic://orders/a").send_all([data("first")])
@@ -154,7 +156,7 @@ def test_a_start_where_messages_were_taken_out_is_refused(start: Start, connect:
 def test_what_is_too_old_leaves_the_log(
     clock: Clock, given: dict[str, Any], start: Start, connect: Connect
 ) -> None:
-    """By its own topics' age, whatever the size; the rest of the log stays."""
+    """By the age in the rule of its topics, whatever their size; the rest of the log stays."""
     given["tuning"] = Tuning(ageing_seconds=0.05)
     gateway = start(vpn=keeping(Retention(topics=("debug/>",), max_age_hours=1)))
     client = connect(gateway)
@@ -169,7 +171,7 @@ def test_what_is_too_old_leaves_the_log(
 
 @by_rule_or_whole
 def test_a_reader_that_was_to_read_it_is_told(start: Start, connect: Connect, *, by_rule: bool) -> None:
-    """140, and never short in silence; where a rule takes it out, one of other topics goes on."""
+    """It is detached with 140, not ended early in silence; if a rule took it out, a reader of other topics goes on."""
     gateway = start(vpn=keeping(DEBUG), limits=NARROW)
     client = connect(gateway)
     fill(client, 10)
@@ -193,7 +195,7 @@ def test_a_reader_that_was_to_read_it_is_told(start: Start, connect: Connect, *,
 def test_an_endpoint_replay_that_was_to_put_it_fails(
     start: Start, connect: Connect, *, by_rule: bool
 ) -> None:
-    """With 140; what its consumer had not acknowledged is gone, and the queue is live again."""
+    """With 140. What its consumer had not acknowledged is gone, and the queue is live again."""
     gateway = start(vpn=keeping(DEBUG), limits=NARROW)
     client = connect(gateway)
     client.receiver("q").detach()
@@ -214,7 +216,7 @@ def test_an_endpoint_replay_that_was_to_put_it_fails(
 
 
 def test_nothing_leaves_that_is_not_archived(start: Start, connect: Connect) -> None:
-    """Where the log keeps what is not archived, a rule's quota waits for the archiver."""
+    """With `keep_until_archived`, a rule's quota waits for the archiver."""
     gateway = start(vpn=keeping(DEBUG, keep_until_archived=True))
     client = connect(gateway)
     fill(client)
@@ -224,7 +226,7 @@ def test_nothing_leaves_that_is_not_archived(start: Start, connect: Connect) -> 
 
 
 def test_rules_change_while_it_runs(start: Start, connect: Connect) -> None:
-    """Another rule holds at once: what the log has of its topics is counted, and what is too much goes."""
+    """A new rule holds immediately: what the log has of its topics is counted, and the excess is trimmed."""
     gateway = start(vpn=keeping())
     client = connect(gateway)
     fill(client)
@@ -258,8 +260,8 @@ def test_the_log_trims_its_oldest_messages_near_its_quota(
     start: Start, connect: Connect, kilobytes: int, at_once: int
 ) -> None:
     """
-    Past 90 % of the quota the oldest go, publishers notice nothing, and what is left is the newest, whole: most of the
-    log, also where a few dozen messages fill it.
+    Past 90 % of the quota the oldest messages are trimmed, unnoticed by publishers. The newest stay, without a gap:
+    most of the log, also where a few dozen messages fill it.
     """
     gateway = start(vpn=keeping(quota_mb=1))
     client = connect(gateway)
@@ -275,8 +277,8 @@ def test_the_log_trims_its_oldest_messages_near_its_quota(
 
 def test_what_was_trimmed_is_nowhere_but_on_queues(gateway: RunningGateway, connect: Connect) -> None:
     """
-    Trimming takes a message from the log, not from a queue; once consumed it is nowhere. An offset, or a date, before
-    what is left is refused; with clamp the replay has what is there. After a restart the log begins where it was
+    Trimming takes a message from the log, not from a queue; once consumed it is gone. A start before the log, as an
+    offset or a date, is refused; with clamp the replay has what is there. After a restart the log begins where it was
     trimmed to, its size is right, and ids go on.
     """
     client, sizes = connect(gateway), []
@@ -300,18 +302,18 @@ def test_what_was_trimmed_is_nowhere_but_on_queues(gateway: RunningGateway, conn
 
 
 def pending_bytes(gateway: RunningGateway) -> int:
-    """Content that was taken and is not committed."""
+    """Bytes of content that are not committed yet."""
     return gateway.ask(lambda vpn: vpn.committer.pending_bytes)
 
 
 def hold_trimming(gateway: RunningGateway) -> None:
     """From now on nothing is trimmed, as while a transaction is about to settle the oldest message."""
-    # What is on its way is waited for: it would make room.
+    # A trim under way is waited for: it would make room.
     gateway.run_coroutine(lambda g: g.vpns["default"].trimmer.take_turn())
 
 
 def nearly_full(client: Client, count: int = 700) -> Sender:
-    """A publisher whose messages leave little room in a megabyte, and none for half a megabyte."""
+    """A publisher that has left little room in a megabyte, and none for half a megabyte."""
     sender = client.sender("topic://a")
     sender.send_all([data(KILOBYTE)] * count)
     return sender
@@ -321,7 +323,9 @@ LARGE = data(KILOBYTE * 500)
 
 
 def test_a_burst_of_many_quotas_is_taken_whole_and_in_order(start: Start, connect: Connect) -> None:
-    """Several times the quota at full speed, large messages among small: none refused, each queue's in order."""
+    """
+    Several times the quota at full speed, large messages among small: none is refused, and the queue has all in order.
+    """
     count = 6_000
     gateway = start(vpn=keeping(quota_mb=1))
     client = connect(gateway)
@@ -335,7 +339,7 @@ def test_a_burst_of_many_quotas_is_taken_whole_and_in_order(start: Start, connec
 
 
 def test_a_link_s_messages_keep_their_order_behind_one_that_waits(start: Start, connect: Connect) -> None:
-    """A large message waits; small ones behind it, on its link and on others, do not overtake it."""
+    """While a large message waits, later small ones do not overtake it, neither on its link nor on others."""
     client = connect(start(vpn=keeping(quota_mb=1)))
     sender, other = nearly_full(client, 850), client.sender("topic://b")
     sent = [(sender, sender.send(data(KILOBYTE * 400))), (sender, sender.send(data("behind")))]
@@ -347,14 +351,18 @@ def test_a_link_s_messages_keep_their_order_behind_one_that_waits(start: Start, 
 
 
 def test_what_the_log_does_not_take_waits_for_nobody(start: Start, connect: Connect) -> None:
-    """Where nothing may be trimmed, a publisher of a topic that is not logged is not held up by one that is refused."""
+    """
+    With nothing to trim, a publisher on a topic that is not logged is not held up by one whose message is refused.
+    """
     client = connect(start(vpn=keeping(quota_mb=1, topics=("a",), keep_until_archived=True)))
     assert nearly_full(client).outcomes([LARGE]) == ["REJECTED"]
     client.sender("orders").send_all([data("not logged")])
 
 
 def test_a_message_larger_than_the_quota_is_refused_at_once(start: Start, connect: Connect) -> None:
-    """No trimming makes room for it, and it holds nobody up; it is rejected with the reason and is in no queue."""
+    """
+    No trimming makes room for it, and it holds nobody up; the rejection has the reason, and no queue has the message.
+    """
     gateway = start(vpn=keeping(quota_mb=1))
     sender = connect(gateway).sender("orders")
     before, large, behind = (sender.send(data(KILOBYTE * size)) for size in (1, 1_200, 1))
@@ -366,8 +374,10 @@ def test_a_message_larger_than_the_quota_is_refused_at_once(start: Start, connec
 
 
 def test_who_waits_goes_on_when_the_quota_is_raised(start: Start, connect: Connect) -> None:
-    """An open transaction keeps trimming from making room: the publisher waits, is told nothing, and a higher quota
-    lets it go on."""
+    """
+    An open transaction keeps trimming from making room: the publisher waits without an outcome, until a higher quota
+    lets it go on.
+    """
     gateway = start(vpn=keeping(quota_mb=1, wait_for_room_seconds=600))
     client = connect(gateway)
     sender = nearly_full(client)
@@ -383,8 +393,8 @@ def test_who_waits_goes_on_when_the_quota_is_raised(start: Start, connect: Conne
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_who_waits_in_vain_is_refused(start: Start, connect: Connect, seconds: int) -> None:
     """
-    Where no room comes for as long as a publisher waits, each that waits is refused with the reason; at once where
-    nobody is to wait.
+    If there is no room within the time that a publisher waits, each waiting message is refused with the reason;
+    immediately if that time is zero.
     """
     gateway = start(vpn=keeping(quota_mb=1, wait_for_room_seconds=seconds))
     sender = nearly_full(connect(gateway))

@@ -35,14 +35,14 @@ def gateway(start: Start) -> RunningGateway:
 
 
 def ann(tmp_path: Path, **rules: Any) -> dict[str, User]:
-    """A user who has a key."""
+    """The user ann, who has a shared access key."""
     key = tmp_path / "ann.key"
     key.write_text(f"{KEY}\n")
     return {"ann": User(sas_key_file=key, **rules)}
 
 
 class Node:
-    """The two links to a request node, as the Python client has them: the node is their address on both sides."""
+    """The two links to a request node, as the Python client attaches them: the node is source and target of both."""
 
     def __init__(self, client: Client, node: str) -> None:
         def set_up(link: Link) -> None:
@@ -52,7 +52,7 @@ class Node:
         self.receiver = client.receiver(node, set_up=set_up, credit=100)
 
     def ask(self, body: Any = None, **asked: str) -> tuple[int, Any]:
-        """Send a request; status of its answer, and the body, or the description where it is refused."""
+        """Send a request; the answer's status, and its body, or its description if the request is refused."""
         request = Message(id=uuid4(), body=body, properties=asked)
         self.sender.send(request.encode(), settled=True)
         answer = Message()
@@ -71,7 +71,7 @@ def read_partition(node: Node, name: str, partition: str = "0") -> tuple[int, An
 
 
 def hub_reader(client: Client, address: str = HUB, level: int | None = None, **more: Any) -> Receiver:
-    """A receiver from the beginning."""
+    """A receiver that starts at the beginning, with this owner level."""
     return client.receiver(
         f"{address}?replay-start=beginning",
         credit=100,
@@ -87,7 +87,7 @@ def hub_reader(client: Client, address: str = HUB, level: int | None = None, **m
 def test_a_hub_is_a_stream_that_its_first_sender_makes(
     gateway: RunningGateway, client: Client, target: str
 ) -> None:
-    """Nothing piles up on it; two groups read everything each."""
+    """Two consumer groups each read everything."""
     client.sender(target).send_all([data(i) for i in range(3)])
     for group in ("$Default", "audit"):
         reader = hub_reader(client, f"flights/ConsumerGroups/{group}/Partitions/0")
@@ -97,7 +97,7 @@ def test_a_hub_is_a_stream_that_its_first_sender_makes(
 
 
 def test_a_hub_is_described_by_its_part_of_the_log(client: Client) -> None:
-    """A hub that is new is empty; one that was sent to says its first and last event, whatever else is in the log."""
+    """A new hub is empty; one with events is described by its first and last, whatever else is in the log."""
     node = Node(client, "$management")
     status, found = read_hub(node, "flights")
     assert (status, found["name"], list(found["partition_ids"].elements)) == (200, "flights", ["0"])
@@ -114,7 +114,7 @@ def test_a_hub_is_described_by_its_part_of_the_log(client: Client) -> None:
 
 
 def test_what_is_not_there_is_404(start: Start, connect: Connect) -> None:
-    """A hub that may not be made, and a partition but 0. Without the switch there is nobody at $management."""
+    """A hub that may not be created, and a partition other than 0. Without the switch, $management does not exist."""
     vpn = Vpn(create_queues=False, queues={"there": Queue(kind="stream"), "queue": Queue()})
     gateway = start(vpn, listeners=(*EVENT_HUBS, Listener(port=0)))
     client = connect(gateway)
@@ -141,8 +141,8 @@ def test_a_level_as_high_or_higher_steals(
     client: Client, older: tuple[int | None, ...], level: int | None
 ) -> None:
     """
-    Older receivers, any number of them where none has a level, are detached, and told who took over. A lower level or
-    none is refused while one with a level is there; in another group, and once it is gone, it is not.
+    Older receivers (several, if none has a level) are detached with the new level in the text. A lower level or none is
+    refused while a receiver with a level is attached, but not in another group.
     """
     readers = [hub_reader(client, level=one) for one in older]
     if level is None or level < (older[0] or 0):
@@ -162,17 +162,17 @@ def test_a_level_as_high_or_higher_steals(
 
 
 class WholePeer(Peer):
-    """A scripted peer that sees how many fields the gateway's performatives have."""
+    """A scripted peer that checks that the gateway's performatives have all their fields."""
 
     def frame(self) -> Frame | None:
-        """The next frame, which has all its fields."""
+        """The next frame; it must have all its fields."""
         received = super().frame()
         if received is not None:
             assert len(received.fields) == FIELDS.get(received.code, len(received.fields))
         return received
 
     def send_batch(self, events: list[bytes], *, settled: bool = False, cuts: int = 1) -> None:
-        """Attach a sender, and send these in one batch, of so many transfers."""
+        """Attach a sender, and send these events as one batch, in ``cuts`` transfers."""
         self.attach_sender("flights")
         content = b"".join(data(event) for event in events)
         step = -(-len(content) // cuts)
@@ -184,7 +184,7 @@ class WholePeer(Peer):
             self.send(frame(TRANSFER, [*head, settled, more], content[at : at + step]))
 
     def outcome_of_batch(self) -> Described:
-        """What became of the batch."""
+        """The outcome of the batch."""
         found: Described = self.skip_to(DISPOSITION).field(4)
         return found
 
@@ -204,8 +204,8 @@ def peer(gateway: RunningGateway) -> Iterator[WholePeer]:
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_batch_is_its_events(client: Client, peer: WholePeer, cuts: int, settled: bool) -> None:
     """
-    Each is a message of its own, next to the others; the batch is accepted once, where anybody waits for that. All
-    performatives are whole.
+    Each event is a message of its own, with consecutive ids; an unsettled batch is accepted once. All performatives
+    have all their fields.
     """
     peer.send_batch([data(i) for i in range(4)], cuts=cuts, settled=settled)
     if not settled:
@@ -217,8 +217,8 @@ def test_a_batch_is_its_events(client: Client, peer: WholePeer, cuts: int, settl
 
 def test_a_batch_is_taken_as_a_whole_or_not_at_all(client: Client, peer: WholePeer) -> None:
     """
-    One event that is no message has all of it rejected, in words, and nothing is in the log. Only the format makes it a
-    batch: a message in data sections is nobody's business.
+    One event that is not a message has the whole batch rejected, with a text, and none of it is in the log. Only the
+    message format makes a batch: otherwise a message within a data section is not unpacked.
     """
     peer.send_batch([data("a"), b"no message"])
     outcome = peer.outcome_of_batch()
@@ -234,7 +234,7 @@ def test_a_batch_is_taken_as_a_whole_or_not_at_all(client: Client, peer: WholePe
 
 @pytest.fixture
 def guarded(start: Start, connect: Connect, tmp_path: Path) -> Client:
-    """A client of a gateway whose user ann has a key, and may use the hub flights alone."""
+    """A client of a gateway whose user ann has a key, and may use only the hub flights."""
     flights = ("queue://flights",)
     return connect(start(listeners=EVENT_HUBS, users=ann(tmp_path, publish=flights, consume=flights)))
 
@@ -242,18 +242,17 @@ def guarded(start: Start, connect: Connect, tmp_path: Path) -> Client:
 def token(
     resource: str = "sb://host/flights", *, key: str = KEY, name: str = "ann", seconds: int = 600
 ) -> str:
-    """A shared access signature that holds for so long."""
+    """A shared access signature that is valid for ``seconds``."""
     encoded, expires = quote_plus(resource), int(time.time()) + seconds
     return f"SharedAccessSignature sr={encoded}&sig={quote_plus(sign(key, encoded, expires))}&se={expires}&skn={name}"
 
 
 def put(cbs: Node, text: str, kind: str = "servicebus.windows.net:sastoken") -> tuple[int, Any]:
-    """Put a token."""
     return cbs.ask(text, operation="put-token", type=kind, name="sb://host/flights")
 
 
 def test_nothing_is_permitted_before_a_token_came(guarded: Client) -> None:
-    """An attach is refused, and a hub not told of; then its token is put, and both are permitted."""
+    """An attach is refused, and a hub is not described; once a token is put, both are permitted."""
     for refused in (refusal(guarded.sender, "flights"), refusal(hub_reader, guarded)):
         assert (refused.name, "put one at $cbs" in refused.text) == ("amqp:unauthorized-access", True)
     node = Node(guarded, "$management")
@@ -265,7 +264,7 @@ def test_nothing_is_permitted_before_a_token_came(guarded: Client) -> None:
 
 
 def test_a_token_for_reading_about_a_hub_permits_that_alone(guarded: Client) -> None:
-    """The Go client puts one for <hub>/$management, and reads with no other."""
+    """The Go client puts a token for <hub>/$management, and no other, to have the hub described."""
     assert put(Node(guarded, "$cbs"), token("sb://host/flights/$management"))[0] == 202
     node = Node(guarded, "$management")
     assert read_hub(node, "flights")[0] == 200
@@ -274,7 +273,10 @@ def test_a_token_for_reading_about_a_hub_permits_that_alone(guarded: Client) -> 
 
 
 def test_a_token_in_a_request_permits_that_request(guarded: Client) -> None:
-    """The Java client puts none at $cbs to read about a hub. It permits nothing else; one for another hub is 401."""
+    """
+    To have a hub described, the Java client sends the token in the request. It permits nothing else; one for another
+    hub is 401.
+    """
     node = Node(guarded, "$management")
     asked = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "flights"}
     assert node.ask(**asked, security_token=token(key="another key altogether"))[0] == 401
@@ -288,7 +290,7 @@ def test_a_token_in_a_request_permits_that_request(guarded: Client) -> None:
 
 
 def test_a_bad_token_is_401(guarded: Client) -> None:
-    """The answer says what is wrong with it, and it permits nothing."""
+    """The answer says what is wrong with the token, which permits nothing."""
     cbs = Node(guarded, "$cbs")
     for text, words in (
         (token(key="another key altogether"), "not one of key 'ann'"),
@@ -313,7 +315,7 @@ def test_a_token_is_for_its_entity_and_its_user(guarded: Client) -> None:
 
 
 def test_a_connection_ends_with_its_token(guarded: Client) -> None:
-    """When it has expired and none came in its place: what it permitted is permitted no longer."""
+    """The gateway closes the connection when the token has expired and no other was put."""
     put(Node(guarded, "$cbs"), token(seconds=2))
     guarded.sender("flights").send_all([data("a")])
     assert guarded.closed_by_peer().name == "amqp:unauthorized-access"
@@ -325,7 +327,7 @@ def test_a_connection_ends_with_its_token(guarded: Client) -> None:
 def test_a_token_is_held_against_the_address_as_it_was_read(
     start: Start, connect: Connect, tmp_path: Path
 ) -> None:
-    """What only looks like the token's entity is another: a log, a topic, another queue, the same in capitals."""
+    """It opens no address that only resembles its entity: a log, a topic, another queue, the same name in capitals."""
     gateway = start(listeners=EVENT_HUBS, users=ann(tmp_path))
     client = connect(gateway)
     put(Node(client, "$cbs"), token())
@@ -341,7 +343,7 @@ def test_a_token_is_held_against_the_address_as_it_was_read(
         "amqps://host/log://*/flights",
     ):
         assert refusal(client.receiver, address).name == "amqp:unauthorized-access", address
-        # Where one is no target at all, that is said first.
+        # An address that is not a target at all is refused as such first.
         syntax = ("amqp:not-allowed", "amqp:invalid-field")
         assert refusal(client.sender, address).name in ("amqp:unauthorized-access", *syntax), address
     assert gateway.endpoints() == set()
@@ -362,7 +364,10 @@ def test_every_spelling_of_an_entity_is_the_token_s(start: Start, connect: Conne
 def test_another_dialect_s_node_takes_a_token_for_everything(
     start: Start, connect: Connect, tmp_path: Path
 ) -> None:
-    """Its requests are about any entity: a token for one opens it not, and neither does none."""
+    """
+    Requests at RabbitMQ's node are about any entity: without a token, or with one for a single hub, its links are
+    refused.
+    """
     both = (Listener(port=0, event_hubs_mode=True, rabbitmq_mode=True),)
     client = connect(start(listeners=both, users=ann(tmp_path)))
     cbs = Node(client, "$cbs")

@@ -31,7 +31,7 @@ def gateway(start: Start) -> RunningGateway:
 
 
 def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningGateway) -> None:
-    """`vhost:/`, as Java's and Go's clients open, is `default`; a listener introduces itself as RabbitMQ does."""
+    """`vhost:/`, as Java's and Go's clients open, is `default`; the open frame introduces the listener as RabbitMQ."""
     with Client(gateway.address, hostname="vhost:/") as client:
         said = client.connection.remote_properties
         assert (said["product"], said["version"], said["node"]) == ("RabbitMQ", "4.2.0", "rewind")
@@ -43,7 +43,7 @@ def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningG
 
 
 def test_a_declaration_that_contradicts_is_a_conflict(client: Client) -> None:
-    """Another kind, or another value of an argument, is 409 and names both; what is not said is not asked for."""
+    """Another kind, or another value of an argument, is 409 and names both; what is left out is not compared."""
     pair = Pair(client)
     assert pair.ask("PUT", "/queues/q", declaration(x_message_ttl=5_000, x_max_length=10))[0] == 201
     assert pair.ask("PUT", "/queues/q", declaration())[0] == 200
@@ -54,7 +54,7 @@ def test_a_declaration_that_contradicts_is_a_conflict(client: Client) -> None:
 
 
 def test_arguments_are_in_force(gateway: RunningGateway, client: Client) -> None:
-    """A queue that was declared with a length rejects what is beyond it, and says its arguments."""
+    """A queue declared with a maximum length rejects messages beyond it, and its description has its arguments."""
     pair = Pair(client)
     _, made = pair.ask("PUT", "/queues/q", declaration(x_max_length=2, x_single_active_consumer=True))
     assert made["arguments"] == {
@@ -71,7 +71,7 @@ def test_arguments_are_in_force(gateway: RunningGateway, client: Client) -> None
 
 
 def test_an_exchange_is_a_name_in_front_of_topics(gateway: RunningGateway, client: Client) -> None:
-    """What is sent to an exchange comes to the queues that are bound to it, and to subscribers of its topic."""
+    """A message sent to an exchange reaches the queues that are bound to it, and subscribers of its topic."""
     pair = Pair(client)
     pair.ask("PUT", "/queues/q")
     assert pair.ask("PUT", "/exchanges/orders", {"type": "topic"})[0] == 204
@@ -92,7 +92,7 @@ def test_an_exchange_is_a_name_in_front_of_topics(gateway: RunningGateway, clien
 
 
 def test_a_deleted_exchange_is_bound_to_nothing(gateway: RunningGateway, client: Client) -> None:
-    """Its bindings go with it, those of others stay."""
+    """Its bindings are deleted with it; those of other exchanges stay."""
     pair = Pair(client)
     pair.ask("PUT", "/queues/q")
     for name in ("one", "other"):
@@ -106,7 +106,7 @@ def test_a_deleted_exchange_is_bound_to_nothing(gateway: RunningGateway, client:
 
 
 def test_a_dynamic_queue_has_an_address_that_clients_can_send_to(client: Client) -> None:
-    """In RabbitMQ mode the name of a queue made for a client comes as RabbitMQ spells it."""
+    """In RabbitMQ mode, the address of a dynamic queue is in RabbitMQ's form."""
     receiver = client.receiver(None, dynamic=True, credit=1, capabilities=["rabbitmq:volatile-queue"])
     assert receiver.address.startswith("/queues/%23P2P%2F")
     client.sender(receiver.address).send_all([data("back")])
@@ -119,7 +119,7 @@ def dead_letters_to(queue: str) -> dict[str, Any]:
 
 
 def test_a_declaration_survives_a_restart(gateway: RunningGateway, connect: Connect) -> None:
-    """With its dead letter queue, which is neither the gateway's own, nor has a name that no queue can have."""
+    """So does its dead letter queue, whose name can be neither the gateway's own nor invalid."""
     pair = Pair(connect(gateway))
     for name in ("#own", "a//b", "a*"):
         assert pair.ask("PUT", "/queues/q", dead_letters_to(name))[0] in (400, 403, 409), name
@@ -149,13 +149,13 @@ ASKED: list[tuple[str, str, str, Any, int]] = [
     ("ann", "PUT", "/queues/c1", None, 403),
     ("ann", "GET", "/queues/c1", None, 403),
     ("ann", "PUT", "/queues/a2", dead_letters_to("c2"), 403),
-    # Dead letters are sent: to consume from their queue is not enough.
+    # Dead letters are published: the permission to consume from their queue is not enough.
     ("ann", "PUT", "/queues/a2", dead_letters_to("b1"), 403),
     ("ann", "PUT", "/queues/a2", dead_letters_to("b2"), 403),
     ("ann", "PUT", "/queues/b3", dead_letters_to("a3"), 201),
     ("ann", "DELETE", "/queues/a1", None, 403),
     ("ann", "DELETE", "/queues/a1/messages", None, 403),
-    # Others bind to an exchange by its type: another user needs to administer its topics to delete it.
+    # Others' bindings depend on an exchange: a user who did not declare it must administer its topics to delete it.
     ("ann", "PUT", "/exchanges/open", EXCHANGE, 204),
     ("root", "PUT", "/exchanges/open", EXCHANGE, 204),
     ("root", "DELETE", "/exchanges/open", None, 403),
@@ -170,8 +170,8 @@ ASKED: list[tuple[str, str, str, Any, int]] = [
 
 def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway, connect: Connect) -> None:
     """
-    Who may use a queue may declare it; who binds needs `consume` on the topics; to delete is to administer, but for an
-    exchange of one's own.
+    Whoever may publish to a queue or consume from it may declare it; a binding needs `consume` on the topics; a
+    deletion needs `administer`, except for an exchange that the user declared.
     """
     pairs = {name: Pair(connect(guarded, user=(name, PASSWORD))) for name in ("ann", "root")}
     for name, method, path, body, status in ASKED:
@@ -184,7 +184,7 @@ def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway, conn
 
 
 def test_what_clients_change_leaves_a_line(gateway: RunningGateway, connect: Connect) -> None:
-    """As what administrators change over HTTP does; what only looks, or is there already, leaves none."""
+    """Changes are logged, like those by administrators over HTTP; a read, or a declaration without effect, is not."""
     with kept_lines(logging.INFO, "administered") as lines:
         pair = Pair(connect(gateway))
         for asked in ("PUT q", "PUT q", "GET q", "DELETE q/messages", "DELETE q"):
@@ -195,18 +195,18 @@ def test_what_clients_change_leaves_a_line(gateway: RunningGateway, connect: Con
     assert all(line["user"] == "anonymous" and "'q'" in line["operation"] for line in lines)
 
 
-# --- Queues that RabbitMQ's clients declare for a while: exclusive ones and auto-delete ones --------------------------
+# --- Exclusive and auto-delete queues that RabbitMQ's clients declare -------------------------------------------------
 
 BOTH = {"exclusive": True, "auto_delete": True}
 
 
 def is_gone(gateway: RunningGateway, client: Client, queue: str) -> None:
-    """Wait until there is no such queue."""
+    """Wait until the queue does not exist."""
     client.wait(lambda: queue not in gateway.endpoints(), f"{queue} is gone")
 
 
 def declare(client: Client, queue: str, **fields: bool) -> dict[str, Any]:
-    """Declare a queue that is made by that; how it is described."""
+    """Declare a queue that does not exist yet; its description."""
     status, found = Pair(client).ask("PUT", f"/queues/{queue}", declaration() | fields)
     assert status == 201, found
     return dict(found)
@@ -214,8 +214,8 @@ def declare(client: Client, queue: str, **fields: bool) -> dict[str, Any]:
 
 def test_an_exclusive_queue_is_for_its_connection(gateway: RunningGateway, connect: Connect) -> None:
     """
-    It is described as what it is, anybody may send to it, and its connection takes it along. Another connection neither
-    consumes from it, binds, purges, deletes nor declares it until it is gone.
+    It is described as exclusive, anybody may send to it, and it is deleted with its connection. Until then, another
+    connection cannot consume from it, bind, purge, delete or declare it.
     """
     client, other = connect(gateway), connect(gateway)
     exclusive = declaration() | {"exclusive": True}
@@ -250,7 +250,7 @@ def test_an_exclusive_queue_is_for_its_connection(gateway: RunningGateway, conne
 
 
 def test_an_ordinary_queue_is_not_made_exclusive(client: Client) -> None:
-    """Whoever declares a queue that is there as exclusive, or as going with its consumers, is told that it is not."""
+    """To declare an existing queue as exclusive or as auto-delete is a conflict."""
     declare(client, "ours")
     for field, named in (("exclusive", "does not match"), ("auto_delete", "auto_delete = False")):
         status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {field: True})
@@ -258,7 +258,7 @@ def test_an_ordinary_queue_is_not_made_exclusive(client: Client) -> None:
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(gateway: RunningGateway) -> None:
-    """Not before it had one, not with its publishers, not while another is there; exclusive or not."""
+    """Not before its first consumer, not with its publishers, not while another consumer is there; exclusive or not."""
     for queue, fields in (("shared", {"auto_delete": True}), ("own", BOTH)):
         with Client(gateway.address) as client:
             assert declare(client, queue, **fields)["auto_delete"] is True
@@ -274,7 +274,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(gateway: RunningGatewa
 
 
 def test_an_auto_delete_queue_survives_a_restart(gateway: RunningGateway) -> None:
-    """The gateway sends its consumer away and keeps what lies on it; an exclusive one is gone with its connection."""
+    """The restart detaches its consumer, and its messages stay; an exclusive queue is deleted with its connection."""
     with Client(gateway.address) as client:
         declare(client, "shared", auto_delete=True)
         declare(client, "own", exclusive=True)
@@ -290,7 +290,7 @@ def test_an_auto_delete_queue_survives_a_restart(gateway: RunningGateway) -> Non
 
 @pytest.mark.parametrize("kind", ["quorum", "stream"])
 def test_what_goes_is_no_quorum_queue_and_no_stream(client: Client, kind: str) -> None:
-    """As in RabbitMQ, only classic queues are exclusive or deleted by themselves."""
+    """As in RabbitMQ, only classic queues can be exclusive or auto-delete."""
     for field in BOTH:
         body = declaration(x_queue_type=kind) | {field: True}
         status, text = Pair(client).ask("PUT", "/queues/q", body)
@@ -298,7 +298,7 @@ def test_what_goes_is_no_quorum_queue_and_no_stream(client: Client, kind: str) -
 
 
 def test_a_consumer_of_higher_priority_is_given_messages_first(client: Client) -> None:
-    """`rabbitmq:priority` of a consumer's link: while it has credit, those of a lower one get none."""
+    """`rabbitmq:priority` of a consumer's link: while it has credit, consumers of lower priority get nothing."""
     low = client.receiver("/queues/q", credit=10)
     high = client.receiver("/queues/q", credit=2, set_up=with_properties({"rabbitmq:priority": 5}))
     client.sender("/queues/q").send_all([data(str(number)) for number in range(4)])
@@ -311,7 +311,10 @@ def test_a_consumer_of_higher_priority_is_given_messages_first(client: Client) -
 def test_a_consumer_or_its_queue_says_how_long_deliveries_are_locked(
     client: Client, gateway: RunningGateway
 ) -> None:
-    """`x-consumer-timeout` of a queue; `rabbitmq:consumer-timeout` of a consumer's link goes before it, either way."""
+    """
+    `rabbitmq:consumer-timeout` of a consumer's link overrides the queue's `x-consumer-timeout`, whether longer or
+    shorter.
+    """
     status, _ = Pair(client).ask("PUT", "/queues/q", declaration(x_consumer_timeout=50))
     assert status == 201
     client.sender("/queues/q").send_all([data("0")])
