@@ -127,13 +127,14 @@ def test_a_reader_is_told_where_it_starts_while_there_is_room(client: Client) ->
     assert texts(reader.drain()) == ["0"]
 
 
-@pytest.mark.parametrize("bad", ["z" * 150, "é" * 110])
-def test_a_refusal_is_cut_to_what_there_is_room_for(client: Client, bad: str) -> None:
-    """Condition and info are whole; the text is cut at its end, with an ellipsis."""
+@pytest.mark.parametrize(("bad", "end"), [("z" * 150, "match:<selector>."), ("é" * 110, "…")])
+def test_a_refusal_is_cut_to_what_there_is_room_for(client: Client, bad: str, end: str) -> None:
+    """Condition and info are whole; a text that does not fit is cut at its end, with an ellipsis."""
     with pytest.raises(Refused, match="is not a replay start") as refused:
         client.receiver(f"log://{NAME}", filters={"rewind:replay-start": bad})
     assert (refused.value.name, refused.value.subcode) == ("amqp:invalid-field", 139)
     assert refused.value.replay_error == "unknown-start"
+    assert refused.value.text.endswith(end)
     client.sender("orders").send_all([data("the connection lives")])
 
 

@@ -356,7 +356,10 @@ def test_keys_without_a_quota_are_bounded(
 
 
 def test_an_administrator_deletes_keys_and_erases_values(gateway: RunningGateway, client: Client) -> None:
-    """Both have no value any more, after a restart as well; a key without a value cannot be deleted."""
+    """
+    Both have no value any more, after a restart as well; a key without a value cannot be deleted. A deleted key has a
+    value again with its next message.
+    """
     publish(client, a="a1", b="b1", c="c1")
 
     async def delete(administration: Administration, key: Any = "p/a") -> None:
@@ -375,6 +378,9 @@ def test_an_administrator_deletes_keys_and_erases_values(gateway: RunningGateway
     assert values(client) == ["c1"]
     gateway.restart()
     assert gateway.depth("prices") == 1
+    with Client(gateway.url) as again:
+        publish(again, a="a2")
+        assert values(again) == ["c1", "a2"]
 
 
 def test_two_store_failures_do_not_lose_a_value(
