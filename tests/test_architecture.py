@@ -1,6 +1,6 @@
 """
-What the import contracts cannot say: no package imports what pyproject.toml does not ask for, no modules import each
-other in a circle, folders and files stay as small as a reader can hold, and modules are deep: much behind a small door.
+What the import contracts cannot say: packages import only what pyproject.toml declares, modules do not import each
+other in circles, folders and files stay small enough for a reader, and modules are deep: much behind a small interface.
 """
 
 import ast
@@ -23,9 +23,9 @@ WITH_EXTRA = {
     "telemetry": ("gateway/otlp.py",),
     "oauth": ("gateway/identity_providers.py",),
 }
-"""What may import the libraries of an extra."""
+"""The packages that may import the libraries of an extra."""
 
-# Distributions whose modules are not simply called as they are.
+# Distributions whose modules have other names than the distribution.
 MODULES = {
     "opentelemetry_sdk": {"opentelemetry"},
     "opentelemetry_exporter_otlp_proto_http": {"opentelemetry"},
@@ -45,29 +45,29 @@ MOST_SMALL_PROTOCOLS = 20
 """Protocols with one or two methods."""
 
 MOST_THAT_PASS_ON = 25
-"""Methods that do nothing but call another with the arguments they were given."""
+"""Methods that only call another method with their own arguments."""
 
 MOST_WITH_MANY_PARAMETERS = 10
 """Functions with more than seven parameters."""
 
 MOST_FILES_OF_A_WALK = 11
-"""Files that a message or a replay passes through, by docs/contributing/walks.md."""
+"""The most files that a message or a replay passes through, according to docs/contributing/walks.md."""
 
 
 def modules_of(requirements: Iterable[str]) -> set[str]:
-    """The top-level modules that these requirements bring, from the names at their beginnings."""
+    """The top-level modules of these requirements, from the distribution name at the beginning of each."""
     names = [re.split(r"[^\w.-]", requirement)[0].replace("-", "_") for requirement in requirements]
     return set().union(*(MODULES.get(name, {name}) for name in names))
 
 
 @cache
 def nodes_of(path: Path) -> list[ast.AST]:
-    """All that a module consists of, parsed once."""
+    """All AST nodes of a module; each file is parsed once."""
     return list(ast.walk(ast.parse(path.read_text())))
 
 
 def imports_of(package: str) -> Iterator[tuple[str, str]]:
-    """Where an absolute import stands, and the top-level module it names, for all of a package."""
+    """The absolute imports of a package: the place of each, and the top-level module that it names."""
     for path in sorted((ROOT / package).rglob("*.py")):
         for node in nodes_of(path):
             where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
@@ -104,7 +104,7 @@ def project_modules() -> dict[str, Path]:
 
 
 def imported_modules(module: str, modules: dict[str, Path]) -> set[str]:
-    """The project's modules that one imports, for types or not; a package is no circle with its own modules."""
+    """The project's modules that a module imports, also for types only; its own package does not count as a circle."""
     found: set[str] = set()
     for node in nodes_of(modules[module]):
         if isinstance(node, ast.Import):
@@ -116,7 +116,7 @@ def imported_modules(module: str, modules: dict[str, Path]) -> set[str]:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports under ``TYPE_CHECKING`` count: what is needed is said by a narrow protocol below."""
+    """Imports under ``TYPE_CHECKING`` count: a lower module names its needs in a narrow protocol instead."""
     modules = project_modules()
     graph = {module: imported_modules(module, modules) for module in modules}
     assert sum(map(len, graph.values())) > len(modules), "modules import each other"
@@ -127,7 +127,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_a_folder_has_no_more_modules_than_a_reader_can_hold() -> None:
-    """A folder that is full asks what second noun lives in it."""
+    """A full folder probably mixes two subjects."""
     folders: dict[Path, int] = {}
     for path in project_modules().values():
         folders[path.parent] = folders.get(path.parent, 0) + (path.name != "__init__.py")
@@ -135,7 +135,7 @@ def test_a_folder_has_no_more_modules_than_a_reader_can_hold() -> None:
 
 
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
-    """Tests and foreign clients' programs in Python are held to it, too."""
+    """Tests and the Python programs of foreign clients count, too."""
     paths = [
         *project_modules().values(),
         *(path for folder in ("tests", "docs") for path in (ROOT / folder).rglob("*.py")),
@@ -147,7 +147,7 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
 
 
 def classes_and_functions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """All of the product, each with where it stands."""
+    """All classes and functions of the product, each with its place."""
     for path in project_modules().values():
         for node in nodes_of(path):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -155,7 +155,7 @@ def classes_and_functions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDe
 
 
 def is_small_protocol(node: ast.AST) -> bool:
-    """With one implementation and one or two methods, the class itself or a plain callable says the same."""
+    """A protocol with one implementation and one or two methods: the class itself or a plain callable would do."""
     return (
         isinstance(node, ast.ClassDef)
         and any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
@@ -164,7 +164,9 @@ def is_small_protocol(node: ast.AST) -> bool:
 
 
 def passes_on(node: ast.AST) -> bool:
-    """A caller is given the component that does the work; what is left are doors that a protocol asks for."""
+    """
+    A method that only passes on: the caller should get the component itself, unless a protocol requires the method.
+    """
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
     body = node.body[1:] if ast.get_docstring(node) else node.body
@@ -178,7 +180,7 @@ def passes_on(node: ast.AST) -> bool:
 
 
 def has_many_parameters(node: ast.AST) -> bool:
-    """They say that a noun is missing."""
+    """Many parameters show that a noun is missing."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
     return len({a.arg for a in (*node.args.args, *node.args.kwonlyargs)} - {"self", "cls"}) > 7
@@ -193,13 +195,13 @@ def has_many_parameters(node: ast.AST) -> bool:
     ],
 )
 def test_few_doors_are_shallow(is_shallow: Callable[[ast.AST], bool], most: int) -> None:
-    """Much behind a small door: what is not is listed, once there is too much of it."""
+    """Few small protocols, methods that pass on and long parameter lists; they are listed if there are too many."""
     found = [where for where, node in classes_and_functions() if is_shallow(node)]
     assert len(found) <= most, "\n".join(found)
 
 
 def test_a_walk_leads_through_few_files() -> None:
-    """What happens to a message is understood in one sitting."""
+    """The path of a message can be understood in one sitting."""
     page = (ROOT / "docs" / "contributing" / "walks.md").read_text()
     walks = {
         walk.partition("\n")[0]: set(re.findall(r"`([\w/]+\.(?:py|c))`", walk))
@@ -209,7 +211,7 @@ def test_a_walk_leads_through_few_files() -> None:
     assert {name: files for name, files in walks.items() if len(files) > MOST_FILES_OF_A_WALK} == {}
 
 
-# --- A vendor is named in its own folders, and where those are composed, and nowhere else in the code -----------------
+# --- A vendor is named only in its own folders and where these are composed -------------------------------------------
 
 VENDORS = re.compile(r"rabbit|event[ _-]?hub|microsoft|servicebus|azure", re.IGNORECASE)
 
@@ -217,10 +219,10 @@ OWN_FOLDERS = ("amqp_ext/rabbitmq/", "amqp_ext/event_hubs/", "gateway/amqp/diale
 COMPOSED_IN = ("amqp_ext/vendor_forms.py",)
 
 NAME_ON_THE_WIRE = re.compile(r"^\S+$|\b[\w.-]+:[\w-]+")
-"""A text without a space, or a symbol with its domain inside a text. Sentences may say whose clients they are about."""
+"""A text without a space, or a symbol with its domain within a text. A sentence may name the vendor of a client."""
 
 SWITCHES = frozenset({"rabbitmq_mode", "event_hubs_mode"})
-"""What a listener is to speak, as its settings name it."""
+"""A listener's settings for the dialects."""
 
 
 def names_in(path: Path) -> Iterator[tuple[int, str]]:
@@ -244,7 +246,7 @@ def names_in(path: Path) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_vendor_is_named_in_its_folders_alone(package: str) -> None:
-    """Identifiers, names on the wire and texts outside a vendor's folders are the field's, or ours."""
+    """Outside a vendor's folders, identifiers, names on the wire and texts use the field's words or ours."""
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
         where = path.relative_to(ROOT).as_posix()

@@ -1,4 +1,6 @@
-"""What ``.build/extension.py`` makes of what is in C: wheels with and without it, and a tree that has it."""
+"""
+What ``.build/extension.py`` makes of the code in C: wheels with and without the extension, and a tree that has it.
+"""
 
 import os
 import shutil
@@ -25,7 +27,7 @@ NO_COMPILER = {"CC": "/nowhere/cc"}
 
 
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What Python did with these arguments, in an environment that asks for no extension and no sanitizer."""
+    """Run Python with these arguments in an environment that requests no extension and no sanitizer."""
     kept = {name: value for name, value in os.environ.items() if name not in ("CFLAGS", "REWIND_NATIVE")}
     return subprocess.run(
         [sys.executable, *arguments],
@@ -39,7 +41,7 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What a wheel is made of, to itself: a build writes into its tree."""
+    """A private copy of the wheel's sources: a build writes into its tree."""
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", str(HOOK)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -51,7 +53,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def build_wheel(tree: Path, **environment: str) -> tuple[str, set[Path]]:
-    """The tag of the wheel that is built of a tree, and what lies in its packages."""
+    """Build a wheel from a tree; returns its tag and the files in its packages."""
     built = run("-m", "hatchling", "build", "-t", "wheel", "-d", "wheels", cwd=tree, **environment)
     assert built.returncode == 0, built.stderr
     [wheel] = (tree / "wheels").glob("*.whl")
@@ -60,34 +62,34 @@ def build_wheel(tree: Path, **environment: str) -> tuple[str, set[Path]]:
 
 
 def files_of(tree: Path) -> set[Path]:
-    """What is under the packages of a tree, less the source in C."""
+    """The files of the packages in a tree, without the C sources."""
     found = (path for package in PACKAGES for path in (tree / package).rglob("*") if path.is_file())
     return {path.relative_to(tree) for path in found if path.suffix != ".c"}
 
 
 def test_wheel_has_all_there_is_in_the_packages_and_the_extension(tree: Path) -> None:
-    """It is for one sort of machine then, and every Python from the oldest on."""
+    """The wheel is for one platform, and for every Python from the oldest supported one on."""
     tag, names = build_wheel(tree)
     assert names == files_of(tree) | BUILT
     assert tag.startswith("cp311-abi3-")
 
 
 def test_wheel_is_made_without_a_compiler(tree: Path) -> None:
-    """It lacks the extension and nothing else, and so is for every Python and every machine."""
+    """The wheel lacks only the extension, and so fits every Python and every platform."""
     tag, names = build_wheel(tree, **NO_COMPILER)
     assert names == files_of(tree)
     assert tag == "py3-none-any"
 
 
 def test_extension_may_be_left_out(tree: Path) -> None:
-    """Where a wheel shall be for every Python."""
+    """Without the extension the wheel fits every Python."""
     tag, names = build_wheel(tree, REWIND_NATIVE="0")
     assert not BUILT & names
     assert tag == "py3-none-any"
 
 
 def test_build_that_must_have_the_extension_fails_without_a_compiler(tree: Path) -> None:
-    """So that the suite does not pass over what was never compiled."""
+    """Otherwise the suite would pass although nothing was compiled."""
     build = run(
         "-m", "hatchling", "build", "-t", "wheel", "-d", "wheels", cwd=tree, REWIND_NATIVE="1", **NO_COMPILER
     )
@@ -97,8 +99,8 @@ def test_build_that_must_have_the_extension_fails_without_a_compiler(tree: Path)
 
 def test_extension_is_compiled_without_a_warning_and_gone_where_it_cannot_be(tree: Path) -> None:
     """
-    The hook asks for -Wall and -Wextra. An extension that is older than its source would be loaded by a program that
-    calls it otherwise.
+    The hook asks for -Wall and -Wextra. After a failed compilation the old extension is gone: a program with a changed
+    interface would load it.
     """
     compiled = run(str(HOOK), cwd=tree, CFLAGS="-Werror")
     assert compiled.returncode == 0, compiled.stderr

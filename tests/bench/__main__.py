@@ -16,7 +16,7 @@ from .turns import say, take_turns
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0 where every requirement holds, 1 where one is short or a run failed, 2 for bad usage."""
+    """Exit status 0 if every requirement holds, 1 if one is missed or a run failed, 2 for bad usage."""
     parser = argparse.ArgumentParser(
         prog="bench", description="Benchmarks of a gateway, each beside its own limit."
     )
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[list[dict[str, Figures]], int]:
-    """The figures of each round by measurement, and how many measurements failed."""
+    """The figures of each round by measurement, and the number of failed measurements."""
     needed = dict.fromkeys(need for row in rows for need in row.needs)
     works = {need.__name__: partial(need, sizes=sizes) for need in needed}
     return take_turns(sizes.rounds, parent, works, {need.__name__ for need in ONCE})

@@ -1,4 +1,4 @@
-"""Administrators at work over HTTP while something is measured: they copy, list, purge, trim, have consoles open."""
+"""Administrators at work over HTTP during a measurement: they copy, list, purge and trim, and have consoles open."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.bench.processes import LoadFailed
 from tests.support.administration import Administration
 
 COPY_SECONDS = 600
-"""How long one copy may take."""
+"""The time-out of one copy."""
 
 LOOK_SECONDS = 0.1
-"""Seconds from one question how far it is to the next. A hundred of them a second cost publishers beside them more than
-the copy does: each takes some milliseconds of the loop's processor."""
+"""Pause between two requests for a copy's state. At a hundred a second these requests would slow publishers down more
+than the copy does: each takes the loop some milliseconds of processor time."""
 
 LOG = "replayLogs/default"
 PAGE = 100
 
 Work = Callable[[threading.Event], Any]
-"""What goes on until the event is set; what it comes to."""
+"""Work that continues until the event is set; returns its result."""
 
 
 @contextmanager
 def beside(*works: Work) -> Iterator[list[Future[Any]]]:
-    """Do these, each on a thread, until the block ends: it waits for them then, and raises what went wrong."""
+    """Do these on a thread each until the end of the block, then wait for them; raises the first error."""
     over = threading.Event()
     with ThreadPoolExecutor(len(works)) as threads:
         under_way = [threads.submit(work, over) for work in works]
@@ -43,7 +43,7 @@ def beside(*works: Work) -> Iterator[list[Future[Any]]]:
 
 
 def copy(admin: str, topic: str, target: str, rate: float | None = None) -> float:
-    """Copy all that the log has of a topic, with so many messages a second at most; how many it were."""
+    """Copy all messages of a topic from the log, at most ``rate`` a second; returns the messages copied in a second."""
     with Administration(admin) as administration:
         body = {"subscriptions": [topic], "target": target, "rate": rate}
         name = quote(administration.act(f"{LOG}/startCopy", body)["replayName"])
@@ -58,7 +58,7 @@ def copy(admin: str, topic: str, target: str, rate: float | None = None) -> floa
 
 
 def copying(admin: str, topic: str, target: str) -> Work:
-    """Copy it again and again, once at least."""
+    """Copy it again and again, at least once."""
 
     def work(over: threading.Event) -> None:
         copy(admin, topic, target)
@@ -69,7 +69,7 @@ def copying(admin: str, topic: str, target: str) -> Work:
 
 
 def listing(admin: str) -> Work:
-    """List all queues again and again; how many a second."""
+    """List all queues again and again; returns the queues listed in a second."""
 
     def work(over: threading.Event) -> float:
         listed, began = 0, time.perf_counter()
@@ -86,7 +86,7 @@ def listing(admin: str) -> Work:
 
 
 def trimming(admin: str) -> Work:
-    """Trim all that is logged; how many messages a second."""
+    """Trim the whole log; returns the messages trimmed in a second."""
 
     def work(_: threading.Event) -> float:
         with Administration(admin) as administration:
@@ -99,7 +99,9 @@ def trimming(admin: str) -> Work:
 
 
 def purge(administration: Administration, queue: str) -> tuple[int, float]:
-    """Drop what lies on a queue: how many messages, and milliseconds until the answer, which says it is durable."""
+    """
+    Purge a queue; returns the number of messages, and the milliseconds until the answer, which means it is durable.
+    """
     began = time.perf_counter()
     count = administration.act(f"queues/{queue}/deleteMsgs")["deletedMsgCount"]
     return count, (time.perf_counter() - began) * 1000
@@ -114,7 +116,7 @@ POLLED = {
     f"{LOG}/plan": 10.0,
     f"{LOG}/histogram?buckets=200": 10.0,
 }
-"""What an overview asks for, and how often, in seconds."""
+"""The paths that the console's overview requests, and the seconds between two requests."""
 
 TICK_S = 1.0
 OPEN_SECONDS = 60
@@ -122,7 +124,7 @@ PIECE_BYTES = 64 * 1024
 
 
 def console(admin: str, opened: threading.Barrier) -> tuple[Work, Work]:
-    """A console's polls, and its live tail, which comes to bytes; each waits until all others are there."""
+    """A console's polls, and its live tail, which returns the bytes received. Both start when all consoles are open."""
 
     def poll(over: threading.Event) -> None:
         due = dict.fromkeys(POLLED, 0.0)
@@ -142,7 +144,7 @@ def console(admin: str, opened: threading.Barrier) -> tuple[Work, Work]:
         tailed = 0
         with urlopen(f"{admin}/SEMP/v2/monitor/msgVpns/default/{LOG}/live") as events:
             opened.wait(OPEN_SECONDS)
-            # Once nothing is published, what comes next is a heartbeat, within seconds.
+            # When nothing is published, the next piece is a heartbeat, which comes within seconds.
             while not over.is_set() and (piece := events.read1(PIECE_BYTES)):
                 tailed += len(piece)
         return tailed

@@ -1,7 +1,7 @@
 """The Container-style queue: a broker written with ``proton.reactor.Container`` and ``MessagingHandler``.
 
-The yardstick for what driving proton's engine directly brings. In memory, no durability, one
-first-in-first-out queue per address, after the broker among proton's own examples; only its credit is raised
+It shows by comparison what the gateway gains by driving proton's engine directly. It has one queue for each
+address, in memory and without durability, like the broker among proton's own examples; only its credit is raised
 from 10 to 1,000, the generator's window.
 """
 
@@ -23,7 +23,7 @@ CREDIT = 1000
 
 
 class QueueBroker(MessagingHandler):
-    """Queues come into being when first named; a delivery is forgotten when the consumer settles it."""
+    """A queue is created when its address is first used; a delivery is forgotten when the consumer settles it."""
 
     def __init__(self) -> None:
         super().__init__(prefetch=CREDIT)
@@ -48,11 +48,11 @@ class QueueBroker(MessagingHandler):
             self._consumers[link.source.address].append(link)
 
     def on_link_closing(self, event: Any) -> None:
-        """Forget a consumer."""
+        """Forget the consumer."""
         self._forget(event.link)
 
     def on_disconnected(self, event: Any) -> None:
-        """Forget the consumers of a connection that broke off."""
+        """Forget the consumers of a broken connection."""
         link = event.connection.link_head(Endpoint.REMOTE_ACTIVE)
         while link is not None:
             self._forget(link)
@@ -69,7 +69,9 @@ class QueueBroker(MessagingHandler):
         self._dispatch(address)
 
     def on_settled(self, event: Any) -> None:
-        """Anything but accepted would need the message back; the generator accepts all."""
+        """
+        Nothing to do: only outcomes other than accepted would need the message back, and the generator accepts all.
+        """
         if event.delivery.remote_state not in (Delivery.ACCEPTED, None):
             raise NotImplementedError(f"outcome {event.delivery.remote_state}")
 

@@ -1,6 +1,6 @@
 """
-Clients in large numbers: connections that are open and say nothing, log readers that wait, durable subscriptions that a
-client leaves behind, consumers of one queue.
+Clients in large numbers: open connections without traffic, waiting log readers, durable subscriptions whose client is
+gone, consumers of one queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CREDIT = 10
 
 
 def allow_files(count: int) -> None:
-    """Let this process, and so the servers it starts, have ``count`` sockets; OSError where it must not."""
+    """Allow this process, and the servers that it starts, ``count`` sockets; OSError if the system refuses."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE_FILES
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -36,7 +36,7 @@ def allow_files(count: int) -> None:
 
 @contextmanager
 def open_connections(server: str, count: int) -> Iterator[None]:
-    """Hold ``count`` connections, each open and with a session begun, while the block runs."""
+    """Hold ``count`` connections, each open and with a session begun, during the block."""
     with ExitStack() as sockets:
         for index in range(count):
             connection = Connection.to(server, f"idle-{index}")
@@ -47,7 +47,7 @@ def open_connections(server: str, count: int) -> Iterator[None]:
 
 @contextmanager
 def waiting_readers(server: str, count: int) -> Iterator[None]:
-    """Hold ``count`` log readers with credit, all for a topic that nobody publishes to, while the block runs."""
+    """Hold ``count`` log readers with credit for a topic that nobody publishes to, during the block."""
     with ExitStack() as sockets:
         for start in range(0, count, LINKS):
             connection = Connection.to(server, f"readers-{start}")
@@ -61,7 +61,7 @@ def waiting_readers(server: str, count: int) -> Iterator[None]:
 
 
 def subscribe(server: str, address: str, count: int, prefix: str = "durable") -> None:
-    """Make ``count`` durable subscriptions to ``address``, as a client does that comes back for them later."""
+    """Make ``count`` durable subscriptions to ``address``, and leave them like a client that will reconnect."""
     connection = Connection.to(server, "subscriber")
     for handle in range(count):
         connection.attach(
@@ -76,13 +76,13 @@ def subscribe(server: str, address: str, count: int, prefix: str = "durable") ->
 
 def consume(server: str, address: str, consumers: int, count: int, groups: int = 0) -> float:
     """
-    Messages a second that so many consumers of one queue take and accept together, each with 500 credit.
+    Messages a second that several consumers of one queue take and accept together, each with 500 credit.
 
     Args:
-        groups: Message n is in group n modulo their number; 0: in none.
+        groups: Message n is in group n modulo this number; 0: in no group.
 
     Raises:
-        LoadFailed: Not every message came, once; or those of a group not in order.
+        LoadFailed: A message was lost or came twice, or a group's messages came out of order.
     """
     allow_files(consumers)
     came: list[int] = []

@@ -1,4 +1,4 @@
-"""Data folders that hold many messages, made faster than a client could publish them."""
+"""Data folders with many messages, filled faster than a client could publish them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ BODY_BYTES = 256
 TOPICS = [f"flights/{origin}" for origin in ("EWR", "JFK", "LGA")]
 CARRIERS = ("AA", "B6", "DL", "EV", "UA", "WN")
 LOG_RUN = 50
-"""Messages of one topic that arrive together."""
+"""The number of successive messages of one topic."""
 
 _HEADER = encode(Described(HEADER, [True]))
 
 
 def fill_log(data: Path, last: int) -> None:
-    """Make ``data`` hold ``last`` messages in the log, with properties, of a few topics in turn."""
+    """Fill ``data`` with a log of ``last`` messages with properties, of a few topics in turn."""
     publish_into(data, _messages(last))
 
 
@@ -63,15 +63,15 @@ def _message(number: int, topic: str, chance: random.Random) -> bytes:
 
 QUEUE = "spooled"
 LOGGED = "bench/logged"
-"""The topic of messages that lie on no queue."""
+"""The topic of messages that are on no queue."""
 SQLITE_MAGIC = b"SQLite format 3\0"
 RUN = 500
-"""Messages that arrive together."""
+"""The number of messages in one publication."""
 YIELD = 5_000
-"""Messages after which the loop has its turn, to hand them to the writer."""
+"""After this many messages the loop gets a turn, to hand them to the writer."""
 
 Published = tuple[str, list[bytes], int]
-"""Messages that arrive together: their topic, each as received, and where its bare message begins."""
+"""One publication: the topic, the messages as received, and the offset of the bare message in each."""
 
 _OPTIONS = StoreOptions(
     page_rows=1_000, page_bytes=2**22, read_threads=1, checkpoint_bytes=2**28, synchronous="OFF"
@@ -79,7 +79,9 @@ _OPTIONS = StoreOptions(
 
 
 def fill(data: Path, spooled: int, logged: int) -> None:
-    """Make ``data`` hold ``logged`` messages in the log, the newest ``spooled`` on the queue ``spooled`` as well."""
+    """
+    Fill ``data`` with a log of ``logged`` messages, the newest ``spooled`` of which are also on the queue ``spooled``.
+    """
     older = numbered(LOGGED, 0, logged - spooled)
     publish_into(data, chain(older, numbered(queue_topic(QUEUE), logged - spooled, spooled)), [QUEUE])
 
@@ -95,13 +97,13 @@ def numbered(topic: str, first: int, count: int, run: int = RUN) -> Iterator[Pub
 
 def publish_into(data: Path, publications: Iterable[Published], queues: Iterable[str] | Vpn = ()) -> None:
     """
-    Make ``data`` the folder of a gateway that was published these, in their order, to its Message VPN ``default``.
+    Fill ``data`` as a gateway does to whose Message VPN ``default`` these are published in this order.
 
     Args:
-        queues: Queues that there are, by name, or all settings of the Message VPN.
+        queues: The names of the queues, or all settings of the Message VPN.
 
     Raises:
-        LoadFailed: One was refused, or nobody wanted it.
+        LoadFailed: A message was refused, or nobody took it.
     """
     settings = queues if isinstance(queues, Vpn) else Vpn(queues={name: Queue() for name in queues})
     folder = DataFolder(data)
@@ -143,7 +145,7 @@ async def _publish(folder: Path, publications: Iterable[Published], settings: Vp
 
 
 async def _room(vpn: MessageVpn) -> None:
-    """Until what was published is handed to the store, and not too much of it waits there."""
+    """Wait until the publications are handed to the store and its backlog is small."""
     await asyncio.sleep(0)
     has_room = asyncio.Event()
     if vpn.committer.wait_for_room(has_room.set):
@@ -151,13 +153,13 @@ async def _room(vpn: MessageVpn) -> None:
 
 
 class _Publisher:
-    """Remembers the first thing that went wrong."""
+    """Remembers the first error."""
 
     problem = ""
 
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
-        """As it should be."""
+        """Expected: nothing to do."""
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        """Nothing that was to be there may be missing."""
+        """An error: no message may be missing."""
         self.problem = self.problem or ("nobody wanted a message" if refused is None else refused.text)

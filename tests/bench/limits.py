@@ -1,5 +1,5 @@
 """
-What the machine itself can do, measured beside every figure: SQLite with the gateway's tables, PostgreSQL with its
+What the machine itself can do, measured next to every figure: SQLite with the gateway's tables, PostgreSQL with its
 rows.
 """
 
@@ -18,17 +18,17 @@ from store.postgresql.schema import MESSAGE_COLUMNS
 from store.sqlite.schema import migrations
 
 BODY = bytes(280)
-"""A stored message of the generator: its sections with a body of 256 octets."""
+"""As many bytes as a stored message of the generator has: its sections with a body of 256 octets."""
 
 ROWS_PER_STATEMENT = 250
 PAGE = 1000
 TIME = 1_700_000_000_000
 CHECKSUM = 1 << 46
-"""As long as one is; nobody looks whether it is right."""
+"""A checksum of the usual length; nobody checks whether it is right."""
 
 
 def database(path: Path) -> sqlite3.Connection:
-    """A new file with the gateway's tables, synced at every commit."""
+    """A new file with the gateway's tables, which syncs at every commit."""
     migrations().apply(sqlite_utils.Database(path))
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("pragma journal_mode = wal")
@@ -103,16 +103,16 @@ create index on raw (route, id) where route <> 0
 
 
 class RawTable:
-    """A table in a database of its own; each use goes on with the next ids."""
+    """A table in a database of its own; each call continues with the next ids."""
 
     def __init__(self, url: str) -> None:
-        """``url``: of the database, in which nobody else has a table of this name."""
+        """``url`` is the URL of a database in which no other table has this name."""
         self._connection: Connection = connect(url, autocommit=True)
         self._connection.execute(_TABLE)
         self._next = 1
 
     def copy_rate(self, count: int, per_commit: int) -> float:
-        """Messages a second by COPY, ``per_commit`` a transaction; that they are encoded is not counted."""
+        """Messages a second by COPY, ``per_commit`` a transaction; the time for encoding them does not count."""
         ids = range(self._next, self._next + count)
         self._next = ids.stop
         rows = [(number, TIME, TOPIC, BARE, ROUTE, None, BODY) for number in ids]
@@ -137,5 +137,5 @@ class RawTable:
         return latencies
 
     def close(self) -> None:
-        """Leave the database."""
+        """Close the connection."""
         self._connection.close()

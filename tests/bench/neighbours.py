@@ -1,6 +1,6 @@
-"""How much of the machine other processes used while something was measured.
+"""How much of the machine other processes used during a measurement.
 
-A figure taken beside a busy neighbour is true and useless. It cannot be put right afterwards, but it can be told apart.
+A figure that was disturbed by other processes is useless. It cannot be corrected afterwards, but it can be marked.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 
 QUIET = 0.3
-"""Cores used by others below which a figure is worth keeping: kernel threads and interrupts come to 0.1 or 0.2."""
+"""Cores used by others below which a figure is useful: kernel threads and interrupts alone take 0.1 or 0.2."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Neighbours:
-    """Measures during its ``with`` block. Children count as ours once they have been waited for inside the block."""
+    """Measures during its ``with`` block. A child process counts as ours once the block has waited for it."""
 
     cores: float = 0.0
-    """Processors in use by others, on average; known after the block."""
+    """Processors in use by other processes, on average; set after the block."""
 
     def __enter__(self) -> Neighbours:
         self._before = (time.perf_counter(), _busy_seconds(), _own_seconds())

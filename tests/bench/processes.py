@@ -1,4 +1,4 @@
-"""Processes of a measurement: the server under test, and the load generator with what it reported."""
+"""Processes of a measurement: the server under test, and the load generator with its report."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ READY_SECONDS = 60
 STOP_SECONDS = 60
 RESULT_SECONDS = 600
 SAID = 2_000
-"""Characters of what a process said last."""
+"""The number of characters of a process's last output that an error shows."""
 
 
 class ServerFailed(Exception):
-    """A server did not become ready, or had to be killed; the text ends with what it said last."""
+    """A server did not become ready, or had to be killed; the text ends with its last output."""
 
 
 class LoadFailed(Exception):
@@ -36,7 +36,7 @@ class LoadFailed(Exception):
 
 
 class Process:
-    """A command that is run until its ``with`` block ends. What it says on stderr is kept, and told if it fails."""
+    """A command that runs until its ``with`` block ends. Its stderr is kept, and shown if it fails."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Process:
         cwd: Path = ROOT,
         keeps_stdout: bool = False,
     ) -> None:
-        """``keeps_stdout``: what it says there is kept, too, and nobody reads it line by line."""
+        """``keeps_stdout``: its stdout is kept with its stderr, and not read line by line."""
         self.command = " ".join(map(str, command))
         self._log: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
@@ -79,23 +79,23 @@ class Process:
             self.close()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Forget what it said."""
+        """Delete the output that was kept."""
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._log.close()
 
     def said(self) -> str:
-        """The end of what it said."""
+        """The last part of its output."""
         self._log.seek(0)
         return self._log.read()[-SAID:]
 
     def line(self, seconds: float | None = None) -> Any:
-        """The next line of JSON on its stdout; None where it ends, or says nothing for so long."""
+        """The next line of JSON on its stdout; None at its end, or if it prints nothing for ``seconds``."""
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], seconds)
         line = self._process.stdout.readline() if readable else ""
@@ -106,7 +106,7 @@ class ServerProcess(Process):
     """A Python module run as a server."""
 
     def __init__(self, module: str, *arguments: str, checkout: Path = ROOT) -> None:
-        """``checkout`` is the folder whose code it runs, by the ``.venv`` that is in it if it is not our own."""
+        """``checkout`` is the folder whose code runs, with its own ``.venv`` if it is not this checkout."""
         own = checkout / ".venv" / "bin" / "python"
         python = sys.executable if checkout == ROOT or not own.exists() else str(own)
         started = time.perf_counter()
@@ -120,20 +120,20 @@ class ServerProcess(Process):
             raise ServerFailed(f"{module} printed no ready line\n{said}")
         self.address = urlsplit(ready["amqp"][0]).netloc
         self.admin = str(ready.get("admin", ""))
-        """Where it is administered; empty for servers that are not."""
+        """The URL of its administration; empty for servers without one."""
 
     def resident_bytes(self) -> int:
-        """Memory the process holds now."""
+        """Memory that the process holds now."""
         return proc.resident_bytes([self.pid])
 
     def cpu_seconds(self) -> float:
         """Processor time used so far, user and system, over all threads, to the nanosecond."""
-        # clock_getcpuclockid(3), which Python does not have: /proc counts in hundredths of a second.
+        # clock_getcpuclockid(3), which Python lacks: /proc counts in hundredths of a second.
         return time.clock_gettime(~self.pid << 3 | 2)
 
 
 def gateway(data: Path, config: str = "", *, checkout: Path = ROOT) -> ServerProcess:
-    """A gateway on free ports that keeps its files in ``data``, which is absolute if ``checkout`` is not our own."""
+    """A gateway on free ports with its files in ``data``, which must be absolute if ``checkout`` is another one."""
     file = data.with_suffix(".toml")
     file.write_text(config)
     options = ["--data", str(data), "--config", str(file), "--listen", "127.0.0.1:0"]
@@ -141,10 +141,10 @@ def gateway(data: Path, config: str = "", *, checkout: Path = ROOT) -> ServerPro
 
 
 class Load(Process):
-    """One generator at work. ``result`` waits for its end, ``attached`` for its link."""
+    """One running generator. ``result`` waits for its end, ``attached`` for its link."""
 
     def __init__(self, does: str, server: str, address: str, count: int, **more: Any) -> None:
-        """``does`` and the rest are what ``tests.bench.generator.client`` is told."""
+        """``does`` and the rest are the arguments of ``tests.bench.generator.client``."""
         told = {"does": does, "server": server, "address": address, "count": count, **more}
         super().__init__([sys.executable, "-m", "tests.bench.generator.client", json.dumps(told)])
 
@@ -155,19 +155,19 @@ class Load(Process):
         return self
 
     def stop(self) -> dict[str, Any]:
-        """Ask a receiver that goes on forever for its result so far."""
+        """Ask a receiver that runs forever for its result so far."""
         self._process.terminate()
         return self.result()
 
     def result(self) -> dict[str, Any]:
-        """What the generator measured; LoadFailed where it failed, or messages were lost or out of order."""
+        """The generator's result; LoadFailed if it failed, or messages were lost or out of order."""
         late = ""
         try:
             self._process.wait(RESULT_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             late = f"\nno result after {RESULT_SECONDS} s"
-        # Not by `communicate`: what came with the line that `attached` read would be left out.
+        # Not by ``communicate``: it would miss what came together with the line that ``attached`` read.
         assert self._process.stdout is not None
         out, said = self._process.stdout.read(), self.said().strip() + late
         self.close()
@@ -180,7 +180,7 @@ class Load(Process):
 
 
 def send(server: str, address: str, count: int, *, outstanding: int = 1_000, **more: Any) -> dict[str, Any]:
-    """Publish ``count`` messages, each to be accepted, at most ``outstanding`` at a time."""
+    """Publish ``count`` messages, at most ``outstanding`` unsettled; all must be accepted."""
     return Load("send", server, address, count, outstanding=outstanding, **more).result()
 
 
@@ -190,4 +190,4 @@ def recv(server: str, address: str, count: int, **more: Any) -> dict[str, Any]:
 
 
 FROM_BEGINNING = {"rewind:replay-start": "beginning"}
-"""Filters of a log reader."""
+"""The filters of a log reader that reads from the beginning."""

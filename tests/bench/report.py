@@ -1,7 +1,7 @@
 """From rounds of figures to the table and its verdicts.
 
-Ratios are taken within a round, where both sides saw the same machine, and their median is what counts;
-figures are medians too.
+A ratio compares two figures of the same round, in which the machine was the same; the verdict uses the median of
+the rounds' ratios. Figures in the table are medians, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEADER = ("row", "figure", "limit", "ratio", "/container", "required", "verdict"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row with its results, None where nothing is compared; ``verdict`` is ok, short or empty."""
+    """A row with its results, which are None if nothing is compared; ``verdict`` is ok, short or empty."""
 
     row: Row
     figure: float
@@ -49,7 +49,7 @@ def judge(row: Row, rounds: list[Figures]) -> Line:
 
 
 def _all(rounds: list[Figures], name: str | None) -> list[float]:
-    """A figure in all rounds that have it; none where its measurement failed, or none is asked for."""
+    """A figure in all rounds that have it; empty if its measurement failed or ``name`` is None."""
     return [figures[name] for figures in rounds if name in figures] if name else []
 
 
@@ -59,7 +59,7 @@ def _ratio(rounds: list[Figures], figure: str, other: str | None) -> float | Non
 
 
 def disturbances(rounds: list[dict[str, Figures]]) -> list[str]:
-    """The measurements others disturbed, in words: name, round, cores the others used."""
+    """The measurements that other processes disturbed, in words: name, round, cores that the others used."""
     return [
         f"{name} in round {number} ({figures[OTHERS]:.1f} cores)"
         for number, measured in enumerate(rounds, 1)
@@ -76,7 +76,7 @@ def table(lines: list[Line]) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], right: Container[int]) -> list[str]:
-    """Lines of text in columns as wide as their widest cells, those of numbers aligned to the right."""
+    """Lines of text whose columns are as wide as their widest cell; columns of numbers are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,4 +1,4 @@
-"""The rows of the table: which figure, which limit beside it, and what must hold.
+"""The rows of the table: the figure, the limit that it is compared with, and what must hold.
 
 To add a row, measure a figure of its name in ``measured`` and name it here.
 """
@@ -22,11 +22,11 @@ class Row:
     One line of the table, and what must hold in it.
 
     Attributes:
-        name: Also that of its figure.
-        needs: The measurements that bring the figure, and the limit's.
-        limit: The figure that is compared with it, of the same round.
-        least: Of the ratio to the limit, or of the figure itself where there is none; and so ``most``.
-        container: The least ratio to what a Container-style queue takes in.
+        name: Its name, which is also its figure's.
+        needs: The measurements that give the figure and the limit.
+        limit: The figure of the same round that it is compared with.
+        least: The least ratio to the limit, or the least figure without a limit; ``most`` alike.
+        container: The least ratio to the rate at which a Container-style queue accepts.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Row:
         return ", ".join(f"{sign} {value:,g}{what}" for sign, value, what in bounds if value is not None)
 
     def holds(self, compared: float | None, to_container: float | None) -> bool:
-        """Whether all does; nothing holds of what could not be measured."""
+        """Whether all requirements hold; none holds for a figure that could not be measured."""
         bounds = ((to_container, self.container, None), (compared, self.least, self.most))
         return all(
             (least is None and most is None)
@@ -56,7 +56,7 @@ class Row:
 
 
 CONTAINER = "container"
-"""The figure of the Container-style queue that all are compared with: what it takes in."""
+"""The figure that all are compared with: the rate at which the Container-style queue accepts messages."""
 
 RATE = "msg/s"
 PROCESSOR = "us/msg"
@@ -151,7 +151,7 @@ NAMED_ROWS = (
         "archive-publish", "publish beside an archiver", RATE, (archive.archiving,), "publish-unarchived", 0.9
     ),
 )
-"""Rows that need Spark, or what an archive is written with: only run when they are named."""
+"""Rows that need Spark or the archive's libraries: they run only when named."""
 
 ONCE = (
     weights.deep,
@@ -162,21 +162,21 @@ ONCE = (
     spark.spark,
     archive.archive,
 )
-"""Measurements that are not repeated every round: they take long, and vary little."""
+"""Measurements of the first round only: they take long, and vary little."""
 
 BEFORE = ("publish-cpu", "consume-cpu")
-"""Rows that may be held against another checkout."""
+"""Rows that can be compared with another checkout."""
 
 
 def beside_before(row: Row) -> Row:
-    """The row as it is where another checkout is measured too."""
+    """The row for a run in which another checkout is measured, too."""
     if row.name not in BEFORE:
         return row
     return replace(row, needs=(*row.needs, rates.before), limit=f"before-{row.name}", most=0.85)
 
 
 def chosen(names: list[str]) -> tuple[Row, ...]:
-    """The rows whose names begin with one of ``names``; without any, all but ``NAMED_ROWS``. ValueError: unknown."""
+    """The rows whose names begin with one of ``names``; without names, all but ``NAMED_ROWS``. ValueError: unknown."""
     rows = (*ROWS, *NAMED_ROWS)
     unknown = [name for name in names if not any(row.name.startswith(name) for row in rows)]
     if unknown:

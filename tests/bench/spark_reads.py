@@ -1,8 +1,8 @@
 """``python -m tests.bench.spark_reads WAY WHERE LAST``: one Spark session reads a log in the ways that are measured.
 
-WAY is path or url. Prints one JSON line with the seconds of each query by its row, warm: the first runs of each are not
-counted. ``floor`` is Spark's own: as many rows as in the range, from a data source that makes them up. A count that is
-not that of the log ends it with an error. With ``--forever`` it reads bodies until SIGTERM, and says when it begins.
+WAY is path or url. It prints one JSON line with the seconds of each query by row; the first runs of each query are a
+warm-up. ``floor`` is Spark's own time: for as many rows as in the range, from a data source that makes them up. A wrong
+count of rows is an error. With ``--forever`` it reads bodies until SIGTERM, and prints a line when it begins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS = {
 
 
 class MadeUp(DataSource):
-    """``RANGE`` rows in one batch: what Spark needs for a data source in Python, whatever that does."""
+    """``RANGE`` rows in one batch: the cost of Spark itself for any data source in Python."""
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +60,7 @@ class MadeUpReader(DataSourceReader):
     """The reader of ``MadeUp``."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """All of it."""
+        """Yield the one batch."""
         yield pa.RecordBatch.from_arrays([pa.array([bytes(BODY_BYTES)] * RANGE)], names=["body"])
 
 
@@ -75,13 +75,13 @@ def session() -> SparkSession:
 
 
 def read(spark: SparkSession, way: str, where: str, schema: str | None = None, **options: str) -> DataFrame:
-    """The log, all of its columns or those of the schema."""
+    """The log with all its columns, or those of the schema."""
     reader = spark.read.format("rewind").options(**{way: where}, **options)
     return (reader.schema(schema) if schema else reader).load()
 
 
 def seconds(frame: DataFrame, expected: int) -> float:
-    """How long counting the rows and adding up the lengths of their bodies takes."""
+    """Seconds for counting the rows and adding up the lengths of their bodies."""
     started = time.perf_counter()
     row = frame.agg(F.count("*"), F.sum(F.length("body"))).first()
     passed = time.perf_counter() - started
@@ -91,7 +91,7 @@ def seconds(frame: DataFrame, expected: int) -> float:
 
 
 def measure(spark: SparkSession, way: str, where: str, last: int) -> dict[str, float]:
-    """Seconds of each query, the median of the runs after those that warm it up."""
+    """The seconds of each query: the median of the runs after the warm-up."""
     middle = max(last // 2, 1)
     stop = min(middle + RANGE, last + 1)
     queries = {
@@ -109,13 +109,13 @@ def measure(spark: SparkSession, way: str, where: str, last: int) -> dict[str, f
 
 
 def adopt() -> None:
-    """Be the parent of whatever Spark's processes leave behind, so that their processor time counts as ours."""
+    """Become the parent of processes that Spark leaves behind, so that their processor time counts as ours."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def stop(_number: int, _frame: object) -> None:
-    """Read no further."""
+    """Stop reading."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
 
@@ -134,7 +134,7 @@ def end() -> None:
 
 
 def main() -> None:
-    """Measure, or read on and on."""
+    """Measure, or read until SIGTERM."""
     way, where, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
     adopt()
     spark = session()
@@ -146,7 +146,7 @@ def main() -> None:
             while True:
                 read(spark, way, where, "body binary", endingOffsets=str(last + 1)).agg(F.count("*")).first()
         figures = measure(spark, way, where, last)
-        # Whoever has the figures may end this, but not while it waits for the others.
+        # The reader of the figures may end this process, but not while it waits for its children.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print(json.dumps(figures), flush=True)
         spark.stop()

@@ -1,5 +1,5 @@
 """
-Every measurement works, in small; the table's medians, ratios and verdicts; what data folders are filled with.
+Every measurement works at a small size; the table's medians, ratios and verdicts; the contents of filled data folders.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SMALL = replace(
     ],
 )
 def test_a_measurement_brings_the_figures_of_its_rows(measurement: Measurement, tmp_path: Path) -> None:
-    """What was published is there in its order, or the measurement fails; each row finds its figure and its limit."""
+    """Messages arrive in their order, or the measurement fails; each row finds its figure and its limit."""
     found = measurement(tmp_path, SMALL)
 
     assert {name: value for name, value in found.items() if value <= 0} == {}
@@ -71,7 +71,7 @@ def test_a_measurement_brings_the_figures_of_its_rows(measurement: Measurement, 
 
 
 def test_a_row_may_be_held_against_another_checkout() -> None:
-    """Processor time is compared with what it was; other rows stay as they are."""
+    """Processor time is compared with that of the other checkout; other rows do not change."""
     rows = {row.name: beside_before(row) for row in ROWS}
 
     assert {name for name, row in rows.items() if rates.before in row.needs} == {"publish-cpu", "consume-cpu"}
@@ -105,7 +105,9 @@ ROUNDS = [
 
 
 def test_ratios_are_medians_of_each_rounds_own() -> None:
-    """A slow round compares with its own limit: the ratio is no quotient of medians. The table has a line of it."""
+    """
+    Each round's figure is divided by its own limit: the ratio is no quotient of medians. The table has a line for it.
+    """
     line = judge(PUBLISH, ROUNDS)
 
     assert "60,000 msg/s" in table([line]).splitlines()[2]
@@ -122,10 +124,10 @@ def test_ratios_are_medians_of_each_rounds_own() -> None:
         # All bounds of a row must hold: five times a Container, and 0.35 of the limit.
         (PUBLISH, [figures | {"publish": figures["publish"] * 0.8} for figures in ROUNDS], "short"),
         (PUBLISH, [figures | {"sqlite-write": 1e6} for figures in ROUNDS], "short"),
-        # Nothing is ok because its baseline failed to run.
+        # A row is not ok if its baseline failed to run.
         (PUBLISH, [{"publish": 60_000.0, "sqlite-write": 100_000.0}], "short"),
         (PUBLISH, [{"publish": 60_000.0, "container": 10_000.0}], "short"),
-        # A figure for information is neither; one without a limit is held against the bound itself.
+        # A figure for information has no verdict; one without a limit is compared with the bound itself.
         (replace(PUBLISH, least=None, container=None), ROUNDS, ""),
         (replace(PUBLISH, container=None, limit=None, least=50_000), ROUNDS, "ok"),
         (replace(PUBLISH, container=None, limit=None, least=None, most=50_000), ROUNDS, "short"),
@@ -138,14 +140,14 @@ def test_a_verdict_says_whether_all_that_is_required_holds(
 
 
 def test_rows_are_chosen_by_the_beginning_of_their_name() -> None:
-    """``replay`` means both replays; a name that fits nothing is an error that lists the rows."""
+    """``replay`` selects both replays; a name that fits nothing is an error that lists the rows."""
     assert [row.name for row in chosen(["replay"])] == ["replay-log", "replay-endpoint"]
     with pytest.raises(ValueError, match=r"no row swim; there are .*publish"):
         chosen(["publish", "swim"])
 
 
 def test_measurements_beside_a_busy_neighbour_are_named() -> None:
-    """Quiet ones are not."""
+    """A measurement without a busy neighbour is not named."""
     rounds = [{"queue": {"others-cores": 0.1}}, {"queue": {"others-cores": 1.24, "publish": 60_000.0}}]
 
     assert disturbances(rounds) == ["queue in round 2 (1.2 cores)"]
@@ -155,7 +157,9 @@ SPOOLED, ALL = 1_200, 3_000
 
 
 def test_the_newest_messages_are_on_the_queue_and_all_are_in_the_log(tmp_path: Path) -> None:
-    """They are numbered without a gap; a gateway takes them up as its own, and has nothing to count at its start."""
+    """
+    The messages are numbered without a gap. A gateway opens the folder as its own, with nothing to count at its start.
+    """
     filled.fill(tmp_path, SPOOLED, ALL)
 
     (queue,) = recover(filled.message_file(tmp_path)).endpoints
@@ -168,7 +172,7 @@ def test_the_newest_messages_are_on_the_queue_and_all_are_in_the_log(tmp_path: P
 
 
 def test_a_log_of_messages_with_properties_has_all_its_topics(tmp_path: Path) -> None:
-    """As many of each as of the others, and every one with a body of its size."""
+    """All topics have the same number of messages, and every message has a body of its size."""
     filled.fill_log(tmp_path, 450)
 
     with RunningGateway(settings_for(tmp_path)) as gateway:
@@ -181,7 +185,7 @@ def test_a_log_of_messages_with_properties_has_all_its_topics(tmp_path: Path) ->
 
 
 def test_a_message_that_nobody_takes_is_not_passed_over(tmp_path: Path) -> None:
-    """A folder with less than was asked for would make a fast figure."""
+    """A folder with fewer messages than requested would give a fast figure."""
     with pytest.raises(LoadFailed, match="nobody wanted"):
         filled.publish_into(tmp_path, filled.numbered("a", 0, 10), Vpn(replay_log=ReplayLog(enabled=False)))
 
@@ -190,7 +194,7 @@ COUNT = LINKS + 3
 
 
 def test_crowds_are_as_large_as_they_say(tmp_path: Path) -> None:
-    """Durable subscriptions stay when their client is gone; log readers wait, on as few connections as can be."""
+    """Durable subscriptions outlive their client; log readers wait on as few connections as possible."""
     with RunningGateway(settings_for(tmp_path)) as gateway:
         subscribe(gateway.address, "topic://a/b", COUNT)
         assert gateway.endpoints() == {f"durable{n}" for n in range(COUNT)}

@@ -1,4 +1,4 @@
-"""Measurements in turns, so that each sees the same machine as the others, on the disk that is to be measured."""
+"""Measurements in turn, so that each sees the same machine as the others, on the disk that is to be measured."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .measured.sizes import Figures
 from .neighbours import Neighbours
 
 OTHERS = "others-cores"
-"""The figure of each measurement that says how many processors others used during it."""
+"""The figure of each measurement that says how many processors other processes used during it."""
 
 Works = Mapping[str, Callable[[Path], Figures]]
-"""What is to be measured, by its name, in a folder of its own."""
+"""The measurements by name; each gets a folder of its own."""
 
 
 def take_turns(
     rounds: int, parent: Path | None, works: Works, once: Container[str] = ()
 ) -> tuple[list[dict[str, Figures]], int]:
     """
-    The figures of each round by what was measured, and how many measurements failed.
+    The figures of each round by measurement, and the number of failed measurements.
 
     Args:
         parent: Where the folders are made.
-        once: Names of what is measured in the first round alone.
+        once: Names of measurements that run in the first round only.
     """
     results: list[dict[str, Figures]] = []
     failures = 0
@@ -56,5 +56,5 @@ def take_turns(
 
 
 def say(text: str) -> None:
-    """To whoever looks on."""
+    """Print a line about the progress."""
     print(text, file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """
-The Helm chart: its values are what its schema says, what it renders is what Kubernetes and the gateway take, and of a
-pair the active gateway's pod has the label.
+The Helm chart: its values follow its schema, Kubernetes and the gateway accept what it renders, and the active
+gateway's pod of a pair has the label.
 
-What needs Helm is passed over where there is none; `python3 .package/chart.py` brings it, and Kubernetes' schemas.
+Tests that need Helm are skipped without it; `python3 .package/chart.py` downloads it and Kubernetes' schemas.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PAIR = {**SINGLE, "mode": "pair", "postgresql": {"url": "postgresql://rewind@db/
 
 
 def leaves(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Options, and what the schema says of them."""
+    """The options, and the schema of each."""
     for name, said in schema["properties"].items():
         here = f"{path}{name}"
         if "properties" in said:
@@ -72,11 +72,11 @@ NEEDS: dict[str, dict[str, Any]] = {
     },
     "dashboard.labels": {"dashboard": {"enabled": True}},
 }
-"""What else has to be set for an option to mean something."""
+"""Other options that must be set for an option to have an effect."""
 
 
 def keys(table: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Options as values.yaml has them."""
+    """The options as in values.yaml."""
     for name, value in table.items():
         here = f"{path}{name}"
         if here in OPTIONS or not isinstance(value, dict):
@@ -86,7 +86,7 @@ def keys(table: dict[str, Any], path: str = "") -> Iterator[str]:
 
 
 def merged(*tables: dict[str, Any]) -> dict[str, Any]:
-    """One over the other, as Helm lays them."""
+    """Tables merged like Helm's: later ones override earlier ones."""
     found: dict[str, Any] = {}
     for table in tables:
         for name, value in table.items():
@@ -102,7 +102,7 @@ def nested(path: str, value: Any) -> dict[str, Any]:
 
 
 def module(name: str) -> Any:
-    """One of `.package`, which is no package of Python's."""
+    """Load a file of `.package`, which is no Python package."""
     spec = importlib.util.spec_from_file_location(f"packaged_{name}", ROOT / ".package" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     found = importlib.util.module_from_spec(spec)
@@ -114,7 +114,7 @@ def module(name: str) -> Any:
 
 
 def test_the_schema_knows_the_values_and_no_others() -> None:
-    """Each option has an example, which is another value than the default, and is taken."""
+    """Each option has an example that differs from the default and fits the schema."""
     assert set(keys(VALUES)) - {"mode"} == set(OPTIONS)
     jsonschema_rs.validate(SCHEMA, merged(VALUES, SINGLE))
     for path, said in OPTIONS.items():
@@ -142,7 +142,7 @@ def test_the_chart_has_the_version_of_the_gateway() -> None:
 
 
 def test_templates_use_values_that_there_are() -> None:
-    """A misspelled one would be nothing, in silence."""
+    """Helm renders a misspelled value as nothing, without an error."""
     text = "".join(file.read_text() for file in (CHART / "templates").iterdir())
     used = set(re.findall(r"\.Values((?:\.\w+)+)", text))
     assert used
@@ -152,7 +152,7 @@ def test_templates_use_values_that_there_are() -> None:
 
 
 def test_the_archive_is_the_same_every_time(tmp_path: Path) -> None:
-    """And has what the gateway prints to watch it with."""
+    """The archive also contains the gateway's dashboard and alerting rules."""
     archives = []
     for number in range(2):
         (tmp_path / str(number)).mkdir()
@@ -176,7 +176,7 @@ def test_the_archive_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 class Cluster(ThreadingHTTPServer):
-    """A gateway's readiness, and the API that pods are patched in."""
+    """A fake of a gateway's readiness and of the Kubernetes API that patches pods."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), partial(Asked, self))
@@ -206,14 +206,14 @@ class Asked(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 @pytest.mark.system
 def test_the_label_says_which_gateway_is_active(tmp_path: Path) -> None:
     """
-    Set when the gateway is ready, taken away when it is not, said again where the API refused; and SIGTERM ends it,
-    which is process 1 of its container.
+    The label is set when the gateway is ready, removed when it is not, and set again if the API refused. SIGTERM ends
+    the process, which is process 1 of its container.
     """
     (tmp_path / "token").write_text("secret\n")
     with Cluster() as cluster:
@@ -249,7 +249,7 @@ def test_the_label_says_which_gateway_is_active(tmp_path: Path) -> None:
 
 # --- by Helm --------------------------------------------------------------------------------------------------------
 
-pytestmark = pytest.mark.timeout(600)  # seconds: it is run once for each option
+pytestmark = pytest.mark.timeout(600)  # seconds: Helm runs once for each option
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +268,7 @@ def helm(*arguments: object, values: dict[str, Any], fails: bool = False) -> str
 
 
 def rendered(chart: Path, *values: dict[str, Any]) -> list[dict[str, Any]]:
-    """What Kubernetes is given."""
+    """The objects that Kubernetes gets."""
     text = helm("template", "rewind", chart, "--namespace", "messaging", values=merged(*values))
     return [found for found in yaml.load_all(text, yaml.CSafeLoader) if found]
 
@@ -279,7 +279,7 @@ def of_kind(kind: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def all_rendered(chart: Path) -> dict[str, list[dict[str, Any]]]:
-    """With each option on its own, and with all together."""
+    """The objects with each option alone, and with all options together."""
     found = {"single": rendered(chart, SINGLE), "pair": rendered(chart, PAIR)}
     for path, said in OPTIONS.items():
         mode = PAIR if path.startswith("postgresql.") else SINGLE
@@ -292,12 +292,12 @@ def all_rendered(chart: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("values", [SINGLE, PAIR], ids=["single", "pair"])
 def test_helm_finds_nothing_wrong(chart: Path, values: dict[str, Any]) -> None:
-    """Not even a recommendation but the icon."""
+    """No warning and no recommendation, except for the missing icon."""
     assert "0 chart(s) failed" in helm("lint", chart, "--strict", values=values)
 
 
 def test_what_is_missing_is_said(chart: Path) -> None:
-    """Before anything is installed."""
+    """Helm refuses values that lack something required, before anything is installed."""
     for values, says in (
         ({}, "name at least one"),
         ({"users": {"ann": {}}}, "users.ann.password"),
@@ -308,7 +308,7 @@ def test_what_is_missing_is_said(chart: Path) -> None:
 
 
 def test_each_option_changes_something(chart: Path, all_rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """What it changes is there with it, and not without it."""
+    """An option's effect is there with the option, and not without it."""
     for path in OPTIONS:
         mode = PAIR if path.startswith("postgresql.") else SINGLE
         needs = NEEDS.get(path, {})
@@ -321,7 +321,9 @@ def test_each_option_changes_something(chart: Path, all_rendered: dict[str, list
 
 
 def test_the_gateway_takes_every_configuration(all_rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """And it says what was asked for: of a pair, each gateway advertises its own name."""
+    """
+    The gateway accepts each configuration with the requested values; each gateway of a pair advertises its own name.
+    """
     for name, found in all_rendered.items():
         (config,) = [one for one in of_kind("ConfigMap", found) if "rewind.json" not in one["data"]]
         settings = [parse(text) for file, text in config["data"].items() if file.endswith(".toml")]
@@ -340,7 +342,9 @@ def test_the_gateway_takes_every_configuration(all_rendered: dict[str, list[dict
 
 
 def test_pods_are_confined_and_probed(all_rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """As user 10001 with a read-only root, without privileges, and without the API but for whom it is there."""
+    """
+    They run as user 10001 with a read-only root and no privileges; only the pods that need the API have access to it.
+    """
     for name, found in all_rendered.items():
         (workload,) = of_kind("StatefulSet", found)
         pod = workload["spec"]["template"]["spec"]
@@ -369,7 +373,7 @@ def test_pods_are_confined_and_probed(all_rendered: dict[str, list[dict[str, Any
 
 
 def test_what_selects_the_pods_finds_them(all_rendered: dict[str, list[dict[str, Any]]]) -> None:
-    """Services, disruption budget and network policy; of a pair, clients and administrators find the active one."""
+    """Selectors of services, disruption budget and network policy; in a pair, services lead to the active gateway."""
     for found in all_rendered.values():
         (workload,) = of_kind("StatefulSet", found)
         labels = workload["spec"]["template"]["metadata"]["labels"]
@@ -407,14 +411,14 @@ def test_rules_and_dashboard_are_those_of_the_gateway(all_rendered: dict[str, li
 
 
 OURS = ("ServiceMonitor", "PrometheusRule")
-"""Kinds of Prometheus' operator, which Kubernetes' own schemas do not have."""
+"""Kinds of Prometheus' operator, which are missing in Kubernetes' own schemas."""
 
 
 @pytest.mark.parametrize("version", ["1.25.0", "1.31.0", "1.36.0"])
 def test_kubernetes_takes_what_is_rendered(
     version: str, all_rendered: dict[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """Every field is known and of its type, in an old and in a new version."""
+    """Every field is known and has the right type, in an old and in a new version of Kubernetes."""
     schemas = TOOLS / "kubernetes-json-schema"
     if KUBECONFORM is None or not schemas.exists():
         pytest.skip("there is no kubeconform here, or no schemas; `python3 .package/chart.py` brings both")

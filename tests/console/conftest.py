@@ -32,7 +32,7 @@ WITHOUT: Final = (
     "WebUIOmniboxAimPopup",
     "WebUIOmniboxFullPopup",
     "WebUIOmniboxPopup",
-    # As Playwright has it, whose list this one replaces.
+    # From Playwright's own list, which this list replaces.
     "AvoidUnnecessaryBeforeUnloadCheckSync",
     "DestroyProfileOnBrowserClose",
     "HttpsUpgrades",
@@ -40,7 +40,7 @@ WITHOUT: Final = (
     "PaintHolding",
     "ThirdPartyStoragePartitioning",
 )
-"""Features of a browser: pages of its address bar, for each window, are most of what it works for a short test."""
+"""Features that the browser leaves out. The pages of its address bar take most of the work of a short test."""
 
 ARGUMENTS: Final = (
     "--headless",
@@ -53,14 +53,14 @@ ARGUMENTS: Final = (
     "--disable-sync",
     f"--disable-features={','.join(WITHOUT)}",
 )
-"""A browser that asks nobody for anything by itself. The page that it shows is ours."""
+"""Arguments for a browser that sends no requests of its own. It shows only our page."""
 
 WIDE: Final = (1280, 800)
 NARROW: Final = (390, 844)
-"""Pixels: a laptop's window, and a telephone."""
+"""In pixels: a laptop's window, and a telephone."""
 
 WAIT_MS: Final = 20_000
-"""How long the page may take to show what is expected: long, as machines are busy."""
+"""How long the page may take to show what is expected: long, because test machines are busy."""
 
 expect.set_options(timeout=WAIT_MS)
 
@@ -73,7 +73,7 @@ def npm_modules() -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One for all tests of a process; each has a context of its own in it."""
+    """One browser for all tests of a process; each test has a context of its own in it."""
     path = shutil.which(os.environ.get("CHROMIUM", "chromium"))
     assert path, "there is no Chromium: ./run test installs it, or $CHROMIUM names one"
     with sync_playwright() as playwright:
@@ -87,7 +87,7 @@ class Console:
     The console in a window of the browser.
 
     Args:
-        url: Of the administration.
+        url: The URL of the administration.
     """
 
     def __init__(self, context: BrowserContext, url: str, modules: Path) -> None:
@@ -95,7 +95,7 @@ class Console:
         self.context = context
         self._axe = modules / "axe-core" / "axe.min.js"
         self.faults: list[str] = []
-        """What no page may do: an error in a script, something that the policy keeps from it, a request elsewhere."""
+        """What no page may do: an error in a script, a violation of its policy, a request to another host."""
         self.asked: list[str] = []
         """The addresses of all requests."""
         context.set_default_timeout(WAIT_MS)
@@ -105,26 +105,26 @@ class Console:
         self.page.on("console", self._said)
 
     def open(self, *names: str, vpn: str = "default", query: str = "") -> Page:
-        """Show a page, such as `endpoints`, with the names that come after it in the address."""
+        """Show a page, such as `endpoints`; ``names`` follow it in the address."""
         path = "/".join(quote(name, safe="") for name in (vpn, *names))
         self.page.goto(f"{self.url}/#/{path}{query}")
         return self.page
 
     def load(self) -> Page:
-        """Load the console anew, at its address without a page."""
+        """Load the console again at its address without a page."""
         self.page.goto("about:blank")
         self.page.goto(self.url)
         return self.page
 
     def violations(self, *rules: str) -> list[str]:
         """
-        What axe finds in the page as it is: the rule, and the first elements that break it.
+        axe's findings about the page as it is: each rule, with the first elements that violate it.
 
         Args:
-            rules: Those that it looks at; all without.
+            rules: The rules to check; all by default.
         """
         if self.page.evaluate("typeof axe === 'undefined'"):
-            self.page.evaluate(self._axe.read_text())  # the policy of the page would not let it load a script
+            self.page.evaluate(self._axe.read_text())  # as the page's policy forbids loading it
         found: list[dict[str, Any]] = self.page.evaluate(
             "async (rules) => (await axe.run(document, rules.length ? {runOnly: rules} : {})).violations",
             list(rules),
@@ -140,7 +140,7 @@ class Console:
             self.faults.append(f"a request to {request.url}")
 
     def _said(self, message: ConsoleMessage) -> None:
-        # That a request was refused is no fault of the page, which says so in words.
+        # A refused request is no fault of the page, which reports it in words.
         if message.type in ("error", "warning") and not message.text.startswith("Failed to load resource"):
             self.faults.append(f"{message.type}: {message.text}")
 
@@ -151,20 +151,20 @@ Show = Callable[..., Console]
 
 @pytest.fixture(autouse=True)
 def nothing_refused() -> None:
-    """What was refused is counted for the process: here each test begins as a gateway does."""
+    """Refusals are counted per process: here the counts start at zero for each test."""
     REFUSALS.clear()
 
 
 @pytest.fixture
 def ending() -> Iterator[ExitStack]:
-    """Contexts that are left, the last first, when the test has ended."""
+    """Contexts that are closed in reverse order when the test has ended."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def start(tmp_path: Path, ending: ExitStack) -> Start:
-    """Starts a gateway with settings of the test's own; its administration stays at one port when it starts again."""
+    """Starts a gateway with settings of the test; its administration keeps its port when it starts again."""
 
     def start(**more: Any) -> RunningGateway:
         admin = more.pop("admin", AdminListener(port=free_port()))
@@ -175,7 +175,7 @@ def start(tmp_path: Path, ending: ExitStack) -> Start:
 
 @pytest.fixture
 def gateway(start: Start) -> RunningGateway:
-    """A gateway as it is without configuration."""
+    """A gateway without a configuration file."""
     return start()
 
 
@@ -187,7 +187,7 @@ def client(gateway: RunningGateway, ending: ExitStack) -> Client:
 
 @pytest.fixture
 def show(browser: Browser, npm_modules: Path, ending: ExitStack) -> Show:
-    """Opens the console of a gateway in a window; when the test ends, no page has done what none may."""
+    """Opens a gateway's console in a window; at the end it checks that the page has no ``faults``."""
 
     def show(gateway: RunningGateway, size: tuple[int, int] = WIDE, scheme: str = "light") -> Console:
         context = browser.new_context(
@@ -209,7 +209,7 @@ def _close(context: BrowserContext) -> None:
     for page in context.pages:
         page.unroute_all(
             behavior="ignoreErrors"
-        )  # which may still wait for an answer that is lost with the page
+        )  # its requests may still wait for an answer that is lost with the page
     context.close()
 
 

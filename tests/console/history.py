@@ -1,4 +1,6 @@
-"""A gateway whose log holds three days of orders, stock and payments: what the tests look at, and the pictures show."""
+"""
+A gateway whose log holds three days of orders, stock and payments, for the tests and for the pictures of the guide.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from tests.support.running import RunningGateway, settings_for
 
 HOUR_MS: Final = 3_600_000
 BEGAN_MS: Final = 1_794_528_000_000
-"""A midnight, in UTC."""
+"""Midnight in UTC."""
 HOURS: Final = 72
 NOW_MS: Final = BEGAN_MS + HOURS * HOUR_MS + 9 * 60_000
 
@@ -33,11 +35,11 @@ TOPICS: Final = (
 )
 
 QUEUE: Final = "billing"
-"""Has what is published to ``orders/>``."""
+"""This queue gets what is published to ``orders/>``."""
 
 
 class Clock(SystemClock):
-    """The gateway's wall clock, moved by hand, until it goes on by itself."""
+    """The gateway's wall clock: the test sets it until ``go_on``, then it runs."""
 
     ms = BEGAN_MS
     began: float | None = None
@@ -48,7 +50,7 @@ class Clock(SystemClock):
         return self.ms + int((time.monotonic() - self.began) * 1_000)
 
     def go_on(self) -> None:
-        """From where it is."""
+        """Run from the present time on."""
         self.began = time.monotonic()
 
 
@@ -61,16 +63,16 @@ class Logged(NamedTuple):
 
 
 class History(NamedTuple):
-    """The gateway, and what it has."""
+    """The gateway and the messages of its log."""
 
     gateway: RunningGateway
     clock: Clock
     messages: list[Logged]
-    """The oldest first."""
+    """From the oldest to the newest."""
 
 
 def order(number: int, topic: str) -> bytes:
-    """A message as a shop would publish it."""
+    """A message as a shop might publish it."""
     body = {
         "order": 40_000 + number // 3,
         "customer": ("ann", "ben", "cy")[number % 3],
@@ -85,7 +87,7 @@ def order(number: int, topic: str) -> bytes:
 
 
 def times() -> list[int]:
-    """When they come: more by day than by night."""
+    """The arrival times: more by day than by night."""
     found = []
     for hour in range(HOURS):
         many = 2 + int(14 * max(0.0, math.sin((hour % 24 - 6) / 12 * math.pi)))
@@ -95,13 +97,13 @@ def times() -> list[int]:
 
 @contextmanager
 def three_days(folder: Path) -> Iterator[History]:
-    """The gateway, at ``NOW_MS``."""
+    """The gateway, whose clock stands at ``NOW_MS``."""
     clock = Clock()
     settings = settings_for(folder, Vpn(), admin=AdminListener(port=free_port()))
     with RunningGateway(settings, clock=clock) as gateway:
         messages = []
         with Client(gateway.url) as client:
-            client.receiver(QUEUE).close()  # which makes the queue
+            client.receiver(QUEUE).close()  # creates the queue
             gateway.subscribe(QUEUE, ["orders/>"])
             senders = [client.sender(f"topic://{topic}") for topic in TOPICS]
             for number, time_ms in enumerate(times()):

@@ -1,4 +1,4 @@
-"""The packages that the tests of the console take from npm: installed as their lock says, once for each state of it."""
+"""The npm packages of the console's tests, installed from their lock once for each content of the lock."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FOLDER: Final = Path(__file__).parent
 MODULES: Final = FOLDER / "node_modules"
 
 _INSTALLED: Final = MODULES / ".installed"
-"""Holds the hash of the lock that was installed last."""
+"""A file with the hash of the lock that was installed last."""
 
 
 def install() -> Path:
-    """The folder of the packages, whose hashes npm has checked. None of their own scripts is run."""
+    """The folder of the packages. npm has checked their hashes, and has run none of their scripts."""
     lock = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
     if not _INSTALLED.exists() or _INSTALLED.read_text() != lock:
         subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=FOLDER, check=True)

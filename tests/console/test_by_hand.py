@@ -1,4 +1,4 @@
-"""The console by the keyboard, on a telephone, in the colours that one likes."""
+"""The console by keyboard, on a telephone, and in the chosen colours."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support.running import RunningGateway
 
 @pytest.fixture(autouse=True)
 def filled(client: Client) -> None:
-    """Three queues, with something on each."""
+    """Three queues with messages."""
     for name in ("q1", "q2", "q3"):
         client.sender(name).send_all([data(i) for i in range(3)])
 
 
 def test_all_is_done_by_the_keyboard(console: Console, gateway: RunningGateway) -> None:
-    """From the link that leaves the navigation out, over the rows of a list, to a dialog and back."""
+    """Skip the navigation, move through the rows of a list, open and leave a dialog, and purge a queue."""
     page = console.open("endpoints")
     expect(page.get_by_role("button", name="q3")).to_be_visible()
     page.keyboard.press("Tab")
@@ -50,7 +50,7 @@ def test_all_is_done_by_the_keyboard(console: Console, gateway: RunningGateway) 
 
 
 def test_what_has_the_focus_is_seen(console: Console) -> None:
-    """By a line around it, wherever the keyboard goes."""
+    """Every element that has the keyboard focus has an outline."""
     page = console.open("endpoints")
     expect(page.get_by_role("button", name="q3")).to_be_visible()
     seen = set()
@@ -68,7 +68,7 @@ def test_what_has_the_focus_is_seen(console: Console) -> None:
 
 
 def test_the_colours_that_one_chose_stay(console: Console) -> None:
-    """Over a reload of the page; without a choice they are the system's."""
+    """The choice survives a reload of the page; without a choice the system's colours apply."""
     page = console.open("overview")
     background = "getComputedStyle(document.body).backgroundColor"
     expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -87,7 +87,7 @@ def test_the_colours_that_one_chose_stay(console: Console) -> None:
 
 
 def test_on_a_telephone_the_navigation_is_behind_a_button(show: Show, gateway: RunningGateway) -> None:
-    """It goes away once a page is chosen."""
+    """The navigation closes once a page is chosen."""
     console = show(gateway, NARROW)
     page = console.open("overview")
     expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()

@@ -31,7 +31,7 @@ EVIL = '<img src=x onerror="window.hurt=1"><script>window.hurt=2</script>'
 
 
 def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, client: Client) -> None:
-    """In the list with what lies on it, which goes on by itself; by its row, with its consumers."""
+    """The list shows a queue's depth and updates it by itself; the queue's own page shows its consumers."""
     client.sender("orders").send_all([data(i) for i in range(3)])
     client.sender("payments").send_all([data(0)])
     page = console.open("endpoints")
@@ -44,7 +44,7 @@ def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, cl
     row.get_by_role("button", name="orders").click()
     expect(page.get_by_role("heading", level=1, name="orders")).to_be_visible()
     expect(page.get_by_text("No consumers")).to_be_visible()
-    expect(page.get_by_role("definition").filter(has_text="ago)")).to_have_count(1)  # how old the oldest is
+    expect(page.get_by_role("definition").filter(has_text="ago)")).to_have_count(1)  # age of the oldest
     receiver = client.receiver("orders", credit=10)
     receiver.take(7)
     consumer = page.get_by_role("table", name="Consumers").get_by_role("row").nth(1)
@@ -58,7 +58,9 @@ def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, cl
 def test_what_waits_for_its_time_is_seen_cancelled_and_delivered(
     console: Console, gateway: RunningGateway, client: Client
 ) -> None:
-    """The next one first, with when it is due; one is cancelled, and one delivered now."""
+    """
+    The next due message comes first, with its due time; one message is cancelled, another is delivered immediately.
+    """
     for hours in (2, 1):
         annotations = {Symbol("x-opt-delivery-delay"): hours * 3_600_000}
         client.sender("orders").send_all([section(MESSAGE_ANNOTATIONS, annotations) + data(hours)])
@@ -78,7 +80,7 @@ def test_what_waits_for_its_time_is_seen_cancelled_and_delivered(
 
 
 def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGateway, client: Client) -> None:
-    """Page by page, with who has it; one message with all it says; nothing is consumed."""
+    """Messages page by page, with the unacknowledged ones marked; one message in full; nothing is consumed."""
     client.sender("orders").send_all([data(f"order {i}") for i in range(60)])
     receiver = client.receiver("orders", credit=2)
     receiver.take(2)
@@ -98,7 +100,7 @@ def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGat
 
 
 def test_a_long_list_is_seen_page_by_page(start: Start, show: Show) -> None:
-    """A hundred at a time."""
+    """Pages of a hundred rows."""
     many = show(start(vpn=Vpn(queues={f"q{number:03}": Queue() for number in range(150)})))
     page = many.open("endpoints")
     expect(page.get_by_text("150 queues and streams")).to_be_visible()
@@ -113,7 +115,7 @@ def test_a_long_list_is_seen_page_by_page(start: Start, show: Show) -> None:
 def test_a_queue_is_made_purged_and_deleted(
     console: Console, gateway: RunningGateway, client: Client
 ) -> None:
-    """What cannot be taken back asks for the name, and takes no other."""
+    """Purge and delete require the queue's name, and accept no other."""
     page = console.open("endpoints")
     page.get_by_role("button", name="New…").click()
     page.get_by_label("Endpoint name").fill("orders")
@@ -147,7 +149,7 @@ def test_a_queue_is_made_purged_and_deleted(
 
 
 def test_a_topic_endpoint_is_made_and_gets_another_topic(console: Console, gateway: RunningGateway) -> None:
-    """It has one, which a mistake does not change."""
+    """A topic endpoint has a single topic; an invalid topic is refused."""
     page = console.open("endpoints")
     page.get_by_role("button", name="New…").click()
     page.get_by_label("Kind").select_option("topic-endpoint")
@@ -168,7 +170,9 @@ def test_a_topic_endpoint_is_made_and_gets_another_topic(console: Console, gatew
 def test_subscriptions_are_added_and_taken_away(
     console: Console, gateway: RunningGateway, client: Client
 ) -> None:
-    """Exceptions, too; what is none is said in words; and where a topic would go is asked."""
+    """
+    The page adds and removes subscriptions and exceptions, refuses invalid ones, and tells where a topic is delivered.
+    """
     for name in ("orders", "audit"):
         client.sender(name).send_all([data(0)])
     gateway.subscribe("audit", [">"])
@@ -186,7 +190,9 @@ def test_subscriptions_are_added_and_taken_away(
     assert console.violations() == []
 
     def ask(topic: str) -> None:
-        """Whether a message of this topic would be delivered here, elsewhere, or nowhere, by which subscription."""
+        """
+        Ask whether a message with this topic would be delivered here, elsewhere or nowhere, and by which subscription.
+        """
         page.get_by_label("Topic of a message").fill(topic)
         page.get_by_role("button", name="Check").click()
 
@@ -204,7 +210,7 @@ def test_subscriptions_are_added_and_taken_away(
 
 
 def test_limits_are_changed_where_an_administrator_decides(start: Start, show: Show) -> None:
-    """In words; what is no number cannot be said. There is no button for what the file decides."""
+    """The page shows limits in words and accepts only numbers. A limit from the configuration file has no button."""
     gateway = start(vpn=Vpn(queues={"declared": Queue(quota_mb=1)}))
     with Client(gateway.url) as client:
         client.sender("orders").send_all([data(0)])
@@ -227,8 +233,8 @@ def test_limits_are_changed_where_an_administrator_decides(start: Start, show: S
 
 def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
     """
-    Values of keys, one of which is deleted; who has which partitions; ids that are remembered, with a refusal in words;
-    what is tried again; a delivery lock.
+    The page shows values by key and deletes one, the consumers of partitions, the number of remembered ids, a refusal
+    in words, retries, and a delivery lock.
     """
     prices = Queue(kind="last-value", value_key="isin", subscriptions=("prices",))
     gateway = start(vpn=Vpn(queues={"prices": prices}))
@@ -281,7 +287,7 @@ def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
 def test_names_are_texts_and_nothing_else(
     console: Console, gateway: RunningGateway, client: Client, ending: ExitStack
 ) -> None:
-    """Clients and topics are called as anybody likes, and messages say what anybody likes: nothing of it runs."""
+    """Client names, topics and messages can contain any text, also markup: none of it runs."""
     name = "a/b c#d%2F"
     client.sender(f"queue://{name}").send_all([data(0)])
     other = ending.enter_context(Client(gateway.url, container=EVIL))
@@ -309,7 +315,9 @@ def test_names_are_texts_and_nothing_else(
 
 
 def test_who_may_not_see_the_list_sees_what_is_his(start: Start, show: Show) -> None:
-    """By its name; what is not his is refused in words, and no other page is offered."""
+    """
+    A user without the right to list opens a queue by name; other queues are refused, and no other page is offered.
+    """
     console = show(start(users=USERS, vpn=Vpn(queues={"his": Queue(), "hers": Queue()})))
     page = console.load()
     sign_in(console, "ben")
@@ -328,7 +336,7 @@ def test_who_may_not_see_the_list_sees_what_is_his(start: Start, show: Show) -> 
 
 
 def test_a_client_is_seen_and_disconnected(console: Console, gateway: RunningGateway, client: Client) -> None:
-    """With what the gateway holds for it; once it is gone, that is said."""
+    """The page shows what the gateway holds for the client, and says when the client has gone."""
     client.sender("orders").send_all([data(0)])
     client.receiver("orders")
     page = console.open("clients")
@@ -351,12 +359,12 @@ def test_a_client_is_seen_and_disconnected(console: Console, gateway: RunningGat
 
 
 def write(path: Path, data: Path, port: int, more: str = "") -> None:
-    """A configuration file."""
+    """Write a configuration file."""
     path.write_text(f'data = "{data}"\n{more}\n[[listener]]\nport = 0\n[admin]\nport = {port}\n')
 
 
 def test_the_configuration_is_shown_and_read_again(tmp_path: Path, show: Show) -> None:
-    """With what changed, what could not, and what was wrong, each in words."""
+    """A reload says what changed, what cannot change, and what is wrong, each in words."""
     path, folder, port = tmp_path / "gateway.toml", tmp_path / "data", free_port()
     write(path, folder, port)
     with RunningGateway(read(path)) as gateway:
@@ -386,7 +394,7 @@ def test_the_configuration_is_shown_and_read_again(tmp_path: Path, show: Show) -
 
 
 def test_a_user_is_asked_about(start: Start, show: Show) -> None:
-    """With the rule that decides; who may only look at the gateway reloads nothing."""
+    """The answer names the deciding rule; a read-only user gets no reload button."""
     users = {
         "ann": User(token=token_hash("ann-s-token"), global_access="read-only"),
         "ben": User(consume=("topic://a/>", "!topic://a/secret/>")),

@@ -1,4 +1,4 @@
-"""The log's page: the time line, the list, one message, and messages as they come."""
+"""The log's page: time line, list, single messages, and live messages."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tests.support.messages import data
 from tests.support.running import RunningGateway
 
 MOST_ROWS = 5_000
-"""Of the list, at once."""
+"""The most rows of the list that a test collects."""
 
 PIECE = 20_000
-"""Ids that the list first looks through where few messages match."""
+"""The number of ids that the list searches first if few messages match."""
 
 KEPT = 4_000
-"""Rows that one can scroll through before the list loads more, and lets the first go."""
+"""The number of rows that one can scroll through before the list loads more and drops the first ones."""
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """Nobody changes it."""
+    """The tests do not change it."""
     with three_days(tmp_path_factory.mktemp("history")) as found:
         yield found
 
 
 @pytest.fixture
 def log(show: Show, history: History) -> Console:
-    """Its page, three days after the first message."""
+    """The log's page, three days after the first message."""
     console = show(history.gateway)
     console.page.clock.set_fixed_time(NOW_MS / 1_000)
     console.open("log")
@@ -47,21 +47,21 @@ def log(show: Show, history: History) -> Console:
 
 
 def rows(page: Page) -> Locator:
-    """Those of the list that are in the page."""
+    """The rows of the list that are in the document."""
     return page.get_by_role("region", name="Messages of the log").locator("tbody tr:not(.spacer)")
 
 
 def ids(page: Page) -> list[int]:
-    """Of the rows that are in the page, in their order."""
+    """The ids of the rows in the document, in order."""
     return [int(text) for text in rows(page).locator("td.mono").all_inner_texts()]
 
 
 def all_ids(page: Page, last: int, most: int = MOST_ROWS) -> list[int]:
     """
-    Of the rows that the list has, as one scrolls from its top to its end, or past so many.
+    The ids of all rows, collected by scrolling from the top to the end of the list or past ``most`` rows.
 
     Args:
-        last: Of the row at its end, which may have to be loaded.
+        last: The id of the last row, which may have to be loaded.
     """
     found: list[int] = page.evaluate(
         """async ([last, most]) => {
@@ -90,13 +90,13 @@ def all_ids(page: Page, last: int, most: int = MOST_ROWS) -> list[int]:
 
 
 def query(page: Page) -> dict[str, str]:
-    """What the address says of the list."""
+    """The query of the list in the page's address."""
     found = parse_qs(urlsplit(page.url).fragment.partition("?")[2])
     return {name: values[0] for name, values in found.items()}
 
 
 def drag(page: Page, begin: float, end: float) -> None:
-    """Over a part of the time line; both are parts of its width."""
+    """Drag over a part of the time line; ``begin`` and ``end`` are fractions of its width."""
     box = page.locator(".timeline-area").bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
@@ -108,7 +108,7 @@ def drag(page: Page, begin: float, end: float) -> None:
 
 
 def test_the_newest_come_first_or_the_oldest(log: Console, history: History) -> None:
-    """All of the log, as one scrolls; in the other order, from its beginning."""
+    """Scrolling shows the whole log, from the newest message, and in the other order from the oldest."""
     known = [message.id for message in history.messages]
     assert ids(log.page)[0] == known[-1]
     assert all_ids(log.page, known[0]) == known[::-1]
@@ -118,7 +118,7 @@ def test_the_newest_come_first_or_the_oldest(log: Console, history: History) -> 
 
 
 def test_topics_and_a_selector_choose(log: Console, history: History) -> None:
-    """As links have them."""
+    """A topic pattern and a selector filter the list; an invalid selector is refused."""
     page = log.page
     page.get_by_label("Topics").fill("orders/eu/>")
     page.get_by_label("Selector").fill("attempt = 1")
@@ -132,7 +132,7 @@ def test_topics_and_a_selector_choose(log: Console, history: History) -> None:
 
 
 def test_a_part_of_the_time_line_is_dragged(log: Console, history: History) -> None:
-    """The list then has what came between its edges, and nothing else."""
+    """The list then has exactly the messages between the selected edges."""
     page = log.page
     drag(page, 0.3, 0.5)
     expect(page.get_by_role("slider", name="Until")).to_be_visible()
@@ -147,7 +147,7 @@ def test_a_part_of_the_time_line_is_dragged(log: Console, history: History) -> N
 
 
 def test_a_click_on_the_time_line_is_a_start(log: Console, history: History) -> None:
-    """The oldest row is the first message from then on."""
+    """The oldest row is then the first message since that time."""
     page = log.page
     page.get_by_role("button", name="Oldest first").click()
     box = page.locator(".timeline-area").bounding_box()
@@ -158,13 +158,13 @@ def test_a_click_on_the_time_line_is_a_start(log: Console, history: History) -> 
     first = next(m.id for m in history.messages if m.time_ms >= since)
     expect(rows(page).first.locator("td.mono")).to_have_text(str(first))
     assert "until" not in query(page)
-    page.get_by_label("Go to").fill("#99999")  # which is not there
+    page.get_by_label("Go to").fill("#99999")  # an offset that does not exist
     page.get_by_role("button", name="Go", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("99999")
 
 
 def test_what_the_archive_alone_has_is_tinted(log: Console, history: History) -> None:
-    """It can be replayed, and is not in the list, which begins with the log."""
+    """Messages in the archive alone can be replayed; they are not in the list, which begins with the log."""
 
     def archived(route: Route) -> None:
         answer = route.fetch().json()
@@ -188,7 +188,7 @@ def test_what_the_archive_alone_has_is_tinted(log: Console, history: History) ->
 
 @pytest.mark.parametrize("text", ["#300", "300", "2026-11-14 12:00", "match:JMSMessageID = 'm-299'"])
 def test_one_goes_to_a_place(log: Console, history: History, text: str) -> None:
-    """And from there in both directions: what comes before it is loaded as one scrolls up."""
+    """The list continues in both directions: earlier rows are loaded while one scrolls up."""
     page = log.page
     wanted = 300
     if text.startswith("2026"):
@@ -209,7 +209,7 @@ def test_one_goes_to_a_place(log: Console, history: History, text: str) -> None:
 
 
 def test_a_message_shows_all_it_says(log: Console, history: History) -> None:
-    """Its sections, its body in three forms; Escape closes it; the address brings it back."""
+    """Sections, and the body as JSON, in hex and as a download; Escape closes it, and its address shows it again."""
     page = log.page
     rows(page).nth(2).get_by_role("button").click()
     drawer = page.get_by_role("complementary")
@@ -231,7 +231,7 @@ def test_a_message_shows_all_it_says(log: Console, history: History) -> None:
 
 
 def test_messages_with_one_correlation_id_are_found(log: Console, history: History) -> None:
-    """From one of them."""
+    """A link in one of the messages leads to all of them."""
     page = log.page
     rows(page).nth(4).get_by_role("button").click()
     page.get_by_role("link", name="Same correlation-id").click()
@@ -243,7 +243,7 @@ def test_messages_with_one_correlation_id_are_found(log: Console, history: Histo
 
 
 def test_newer_messages_are_told_of(gateway: RunningGateway, client: Client, console: Console) -> None:
-    """The list stays as it is until they are asked for."""
+    """The list does not change until the user asks for the newer messages."""
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(5)])
     page = console.open("log")
@@ -259,7 +259,7 @@ def test_newer_messages_are_told_of(gateway: RunningGateway, client: Client, con
 def test_a_rare_message_is_looked_for_a_piece_at_a_time(
     gateway: RunningGateway, client: Client, console: Console
 ) -> None:
-    """What is found is shown while it looks further; it can be stopped, and goes on."""
+    """Results appear while the search goes on; it can be stopped and continued."""
     client.sender("topic://rare").send_all([data("first")])
     client.sender("topic://often").send_all([data(i) for i in range(PIECE + 1_000)])
     client.sender("topic://rare").send_all([data("last")])
@@ -281,7 +281,7 @@ def test_a_rare_message_is_looked_for_a_piece_at_a_time(
 
 
 def test_a_point_is_made_and_taken_away(start: Start, show: Show) -> None:
-    """It is a flag on the time line meanwhile. Who is signed in does it by his session, whose token is sent with it."""
+    """A signed-in user makes and deletes points; the session's token is sent with each request."""
     gateway = start(users={**USERS, "cy": User(password=HASH)})
     with Client(gateway.url, user=("cy", "secret")) as client:
         client.sender("topic://a").send_all([data(i) for i in range(30)])
@@ -307,7 +307,7 @@ def test_a_point_is_made_and_taken_away(start: Start, show: Show) -> None:
 
 
 def test_a_message_is_erased(gateway: RunningGateway, client: Client, console: Console) -> None:
-    """After its offset was typed, with the reason; the list says so, and so does what is left of it."""
+    """The user types the offset and a reason; the message's page then says so, and the content is gone."""
     client.sender("topic://a").send_all([data("secret")])
     page = console.open("log")
     rows(page).first.get_by_role("button").click()
@@ -326,7 +326,9 @@ def test_a_message_is_erased(gateway: RunningGateway, client: Client, console: C
 
 
 def test_messages_come_live_in_order_and_within_bounds(client: Client, console: Console) -> None:
-    """Thousands a second: none is left out, none is out of its place, and what the page keeps stays bounded."""
+    """
+    At thousands of messages a second, none is missing or out of order, and the page keeps a bounded number of rows.
+    """
     client.sender("topic://before").send_all([data(i) for i in range(10)])
     page = console.open("log", query="?live=1")
     expect(rows(page)).to_have_count(10)
@@ -348,7 +350,7 @@ def test_messages_come_live_in_order_and_within_bounds(client: Client, console: 
 
 
 def test_the_tail_is_paused_by_scrolling(gateway: RunningGateway, client: Client, console: Console) -> None:
-    """What is read stays where it is; when it goes on, nothing that came meanwhile is missing."""
+    """The rows that the user reads stay in place; after a resume, no message is missing."""
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(200)])
     page = console.open("log", query="?live=1")
@@ -362,7 +364,7 @@ def test_the_tail_is_paused_by_scrolling(gateway: RunningGateway, client: Client
     page.get_by_role("button", name="Resume").click()
     expect(rows(page).first.locator("td.mono")).to_have_text("250")
     assert all_ids(page, 1) == list(range(250, 0, -1))
-    # The oldest first, it stays at its end, as a terminal does.
+    # With the oldest first, the list stays at its end, as a terminal does.
     console.open("log", query="?live=1&order=oldest")
     expect(rows(page).last.locator("td.mono")).to_have_text("250")
     sender.send_all([data(i) for i in range(100)])
@@ -373,7 +375,7 @@ def test_the_tail_is_paused_by_scrolling(gateway: RunningGateway, client: Client
 def test_live_goes_on_when_the_gateway_comes_back(
     gateway: RunningGateway, client: Client, console: Console
 ) -> None:
-    """From the message after the last that was seen."""
+    """The live list continues with the message after the last one shown."""
     client.sender("topic://a").send_all([data(i) for i in range(20)])
     page = console.open("log", query="?live=1")
     expect(rows(page).first.locator("td.mono")).to_have_text("20")
@@ -385,14 +387,14 @@ def test_live_goes_on_when_the_gateway_comes_back(
         again.sender("topic://a").send_all([data(i) for i in range(20)])
         expect(rows(page).first.locator("td.mono")).to_have_text("40")
     assert all_ids(page, 1) == list(range(40, 0, -1))
-    console.faults.clear()  # a connection that breaks is one for the browser's log
+    console.faults.clear()  # the browser logs the broken connection
 
 
 @pytest.mark.parametrize(("refused", "status"), [("live", 503), ("default", 429), ("histogram", 503)])
 def test_live_begins_once_a_gateway_can_that_could_not_at_first(
     client: Client, console: Console, refused: str, status: int
 ) -> None:
-    """Whichever of its requests is refused for now: the page says why, and tries again."""
+    """While any of its requests is refused, the page says why; it tries again until the gateway answers."""
     sentence = "the gateway is being stopped"
     asked = re.compile(rf"/{refused}(\?|$)")
     client.sender("topic://a").send_all([data(i) for i in range(20)])
@@ -409,7 +411,7 @@ def test_live_begins_once_a_gateway_can_that_could_not_at_first(
 
 
 def test_live_that_is_refused_for_good_is_not_asked_for_again(console: Console) -> None:
-    """Nothing but the refusal is shown, however long one waits."""
+    """The page shows the refusal, and sends no further request for live messages."""
     page = console.page
     page.clock.install()
     page.route("**/live", lambda route: refuse(route, 400, "you may not"))
@@ -422,5 +424,5 @@ def test_live_that_is_refused_for_good_is_not_asked_for_again(console: Console) 
 
 
 def refuse(route: Route, status: int, sentence: str) -> None:
-    """As a gateway would."""
+    """Answer a request with a refusal as a gateway does."""
     route.fulfill(status=status, json={"meta": {"error": {"description": sentence}}})

@@ -1,4 +1,4 @@
-"""The pictures of the guide: what they show is what the console shows."""
+"""The pictures in the guide show what the console shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.client import Client
 
 PICTURES: Final = Path(__file__).parents[2] / "docs" / "images"
 SHOWN: Final = Path(__file__).with_name("pictures.txt")
-"""What each picture shows, in words, and the style sheet by its hash: a picture itself is another with other fonts."""
+"""The content of each picture in words, and the hash of the style sheet: the pixels depend on fonts."""
 
 RENEW: Final = "REWIND_RENEW_PICTURES"
 HOW: Final = (
@@ -36,7 +36,7 @@ SLOTS: Final = 720
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """With points, and a replay half way."""
+    """The history with two points."""
     with three_days(tmp_path_factory.mktemp("pictures")) as found:
         api = Api(found.gateway)
         for name, hour in (("before-release", 34), ("import-done", 58)):
@@ -47,7 +47,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 
 
 def an_hour(route: Route) -> None:
-    """Rates of an hour, which no test has the time for."""
+    """An hour of rates, faked, as no test runs that long."""
     published = [
         int(400 + 160 * math.sin(i / 70) + 60 * math.sin(i / 11) + i * 37 % 40) for i in range(SLOTS)
     ]
@@ -63,7 +63,7 @@ def an_hour(route: Route) -> None:
 
 
 def overview(console: Console, _: History) -> None:
-    """How far back one can go."""
+    """How far back one can rewind."""
     console.page.route("**/rates", an_hour)
     page = console.open("overview")
     expect(page.get_by_text("You can rewind to")).to_be_visible()
@@ -73,7 +73,7 @@ def overview(console: Console, _: History) -> None:
 
 
 def log(console: Console, _: History) -> None:
-    """A part of the time line."""
+    """A part of the time line is selected."""
     query = f"?from={BEGAN_MS + 33 * HOUR_MS}&until={BEGAN_MS + 41 * HOUR_MS}"
     page = console.open("log", query=query)
     expect(page.get_by_role("row").nth(5)).to_be_visible()
@@ -81,21 +81,21 @@ def log(console: Console, _: History) -> None:
 
 
 def message(console: Console, history: History) -> None:
-    """One, beside the list."""
+    """A message next to the list."""
     page = console.open("log", query=f"?msg={history.messages[-4].id}")
     expect(page.get_by_label("Body as JSON")).to_be_visible()
     expect(page.get_by_role("row").nth(5)).to_be_visible()
 
 
 def rewind(console: Console, _: History) -> None:
-    """What it would bring."""
+    """The preview of a rewind."""
     page = console.open("rewind", query=f"?target={QUEUE}&from={BEGAN_MS + 33 * HOUR_MS}")
     expect(page.get_by_text("By topic")).to_be_visible()
     expect(page.get_by_role("button", name="Point before-release")).to_be_visible()
 
 
 def replay(console: Console, history: History) -> None:
-    """Half way."""
+    """A replay half done."""
     with Client(history.gateway.url) as client:
         api = Api(history.gateway)
         api.act(f"/queues/{QUEUE}/startReplay", {"start": "beginning", "replayName": "again"})
@@ -122,14 +122,14 @@ _shown: dict[str, str] = {}
 
 
 def _take(page: Page, name: str) -> None:
-    """The picture, where they are renewed; what it shows."""
+    """Keep the page's content in words; take the picture if pictures are renewed."""
     _shown[name] = in_words(page.locator("main").aria_snapshot())
     if RENEW in os.environ:
         page.screenshot(path=PICTURES / f"console-{name}.png")
 
 
 def in_words(snapshot: str) -> str:
-    """Without numbers, times and sizes, which are others each time, without the list's rows and where links lead."""
+    """A page without what differs each time: numbers, times, sizes, the list's rows and the links' targets."""
     text = re.sub(
         r"^ *- row \".*\n(?: +- (?:cell|button|code|text).*\n)*", "", snapshot + "\n", flags=re.MULTILINE
     )
@@ -142,7 +142,7 @@ def in_words(snapshot: str) -> str:
 
 
 def test_the_pictures_show_the_console(show: Show, history: History) -> None:
-    """Each page says what it said when its picture was taken, and the style sheet is the same."""
+    """Each page has the content that it had when its picture was taken, and the style sheet is the same."""
     for name, draw in DRAWN.items():
         console = show(history.gateway, SIZE, "dark" if name == "message" else "light")
         console.page.clock.install(time=NOW_MS / 1_000 + 30)

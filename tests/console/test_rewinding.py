@@ -1,4 +1,4 @@
-"""Rewinding from the time line, replays under way and of the past, copies, and dead letters sent back."""
+"""Rewinding from the time line, present and past replays, copies, and returning dead letters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.running import RunningGateway
 
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[History]:
-    """One of the test's own."""
+    """A history for this test alone."""
     with three_days(tmp_path) as found:
         yield found
 
@@ -42,7 +42,7 @@ def api(gateway: RunningGateway) -> Iterator[Api]:
 
 
 def begin(page: Page, name: str) -> None:
-    """Type the name in the dialog, and go on."""
+    """Type the name to confirm in the dialog, and start."""
     dialog = page.get_by_role("dialog")
     button = dialog.get_by_role("button", name=re.compile("^(Rewind|Copy)$"))
     expect(button).to_be_disabled()
@@ -51,7 +51,7 @@ def begin(page: Page, name: str) -> None:
 
 
 def test_the_overview_leads_to_a_rewind(at_history: Console, history: History) -> None:
-    """It says how far back one can go, and what is under way."""
+    """The overview says how far back one can rewind, and shows the replay under way."""
     page = at_history.open("overview")
     expect(page.get_by_text("You can rewind to")).to_contain_text("13 Nov 00:00")
     expect(page.get_by_text("3 days ago.")).to_contain_text(f"{len(history.messages)} messages")
@@ -68,7 +68,7 @@ def test_the_overview_leads_to_a_rewind(at_history: Console, history: History) -
 
 
 def test_a_queue_is_rewound_from_the_time_line(at_history: Console, history: History) -> None:
-    """With a consumer attached: the page says what comes and whom it detaches, and follows it to its end."""
+    """A queue with a consumer: the page previews the messages, names the consumer to detach, and follows the replay."""
     with Client(history.gateway.url) as client:
         receiver = client.receiver(QUEUE, credit=1_000)
         orders = [m for m in history.messages if m.topic.startswith("orders/")]
@@ -116,7 +116,7 @@ def test_a_queue_is_rewound_from_the_time_line(at_history: Console, history: His
 
 
 def test_what_would_be_lost_is_said_and_kept(api: Api, client: Client, console: Console) -> None:
-    """Messages that lie on the queue, and that the log does not have any more: they may stay."""
+    """Messages on the queue that the log has no longer: the page warns that they would be lost, and can keep them."""
     client.sender("q").send_all([data(i) for i in range(5)])
     api.act("/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
     page = console.open("rewind", query="?target=q&start=%234")
@@ -139,7 +139,7 @@ def test_what_would_be_lost_is_said_and_kept(api: Api, client: Client, console: 
 
 
 def test_a_start_that_is_not_in_the_log_is_said(at_history: Console) -> None:
-    """And what one can do about it."""
+    """The page offers the nearest start instead."""
     page = at_history.open("rewind", query=f"?target={QUEUE}&start=2020-01-01T00:00:00Z")
     preview = page.locator(".preview")
     expect(preview.get_by_role("alert")).to_contain_text("before the log")
@@ -148,7 +148,7 @@ def test_a_start_that_is_not_in_the_log_is_said(at_history: Console) -> None:
 
 
 def test_a_replay_is_cancelled_or_kept(at_history: Console, history: History) -> None:
-    """What came is dropped, or stays."""
+    """A replay can be cancelled, or ended early."""
     page = at_history.page
     for button, sure, state in (
         ("Cancel…", "Cancel the replay", "cancelled"),
@@ -163,7 +163,7 @@ def test_a_replay_is_cancelled_or_kept(at_history: Console, history: History) ->
 
 
 def test_a_part_of_the_log_is_copied_to_an_address(at_history: Console, history: History) -> None:
-    """With a start and an end of the time line; it is paused, goes on, and what came is counted."""
+    """With a start and an end from the time line; the copy is paused and resumed, and its messages are counted."""
     first, last = history.messages[100], history.messages[199]
     page = at_history.open("rewind", query=f"?to=copy&from={first.time_ms}&until={last.time_ms}")
     page.get_by_label("Address").fill("queue://copies")
@@ -189,7 +189,7 @@ def test_a_part_of_the_log_is_copied_to_an_address(at_history: Console, history:
 def test_dead_letters_are_sent_back(
     gateway: RunningGateway, api: Api, client: Client, console: Console
 ) -> None:
-    """One, to try; then all, after the name was typed. Each is counted by why and where it died."""
+    """First one, as a try; then all, after the name is typed. The page counts dead letters by reason and origin."""
     api.make("/queues", {"queueName": "q", "deadMsgQueue": "dead"})
     client.sender("q").send_all([data(f"bill {i}") for i in range(12)])
     receiver = client.receiver("q", credit=12)

@@ -1,4 +1,4 @@
-"""What is around every page: loading, signing in, the gateway going away and coming back."""
+"""The frame of every page: loading, signing in, and a gateway that goes away and comes back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.identity import ScriptedProvider
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
-# --- What is around every page --------------------------------------------------------------------------------------
+# --- The frame of every page ----------------------------------------------------------------------------------------
 
 USERS = {
     "ann": User(
@@ -36,11 +36,11 @@ USERS = {
 }
 
 MOST_BYTES = 300_000
-"""Of the first page with all that it loads, as it is sent."""
+"""The compressed size of the first page with everything that it loads."""
 
 
 def transferred(page: Page) -> dict[str, int]:
-    """Bytes that came over the wire for the page as it is, by address; 0 for what the browser had."""
+    """Bytes that the page took from the network, by address; 0 for files from the browser's cache."""
     found: list[list[Any]] = page.evaluate(
         """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
             .map((entry) => [entry.name, entry.transferSize])"""
@@ -49,7 +49,7 @@ def transferred(page: Page) -> dict[str, int]:
 
 
 def test_the_first_page_is_small_and_is_loaded_once(console: Console) -> None:
-    """Its files together, compressed as they come; loaded again, it asks for none: they are of this version."""
+    """The compressed size is bounded. A reload requests no file again, as the addresses contain the version."""
     page = console.load()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     found = transferred(page)
@@ -63,7 +63,7 @@ def test_the_first_page_is_small_and_is_loaded_once(console: Console) -> None:
 
 
 def sign_in(console: Console, name: str, password: str = "secret") -> None:
-    """Fill in the form, as a person does."""
+    """Fill in the form and submit it."""
     page = console.page
     page.get_by_label("User name").fill(name)
     page.get_by_label("Password").fill(password)
@@ -71,14 +71,14 @@ def sign_in(console: Console, name: str, password: str = "secret") -> None:
 
 
 def sign_in_by_token(console: Console, token: str) -> None:
-    """The same with the other form."""
+    """The same with the form for tokens."""
     console.page.get_by_role("button", name="Token").click()
     console.page.get_by_label("Token").last.fill(token)
     console.page.get_by_role("button", name="Sign in").click()
 
 
 def test_a_user_signs_in_and_out(start: Start, show: Show) -> None:
-    """A wrong password is said in words; what comes after the right one stays over a reload of the page."""
+    """A wrong password is refused in words; a session survives a reload of the page."""
     console = show(start(users=USERS))
     page = console.load()
     sign_in(console, "ann", "wrong")
@@ -94,13 +94,15 @@ def test_a_user_signs_in_and_out(start: Start, show: Show) -> None:
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     page.reload()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    # With a token, too, as `rewind new-token` wrote it.
+    # Also with a token from `rewind new-token`.
     sign_in_by_token(console, "ann-s-token")
     expect(page.get_by_title("Signed in as ann")).to_be_visible()
 
 
 def test_a_person_signs_in_at_an_identity_provider(start: Start, show: Show) -> None:
-    """There by a button, and back with the rights that the token has; where the provider says no, a page says so."""
+    """
+    A button leads to the provider and back, with the rights of the token; if the provider refuses, a page says so.
+    """
     with ScriptedProvider() as provider:
         refused = {"error": "access_denied"}
 
@@ -126,14 +128,14 @@ def test_a_person_signs_in_at_an_identity_provider(start: Start, show: Show) -> 
         expect(page.get_by_role("heading", name="Endpoints")).to_be_visible()
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        # The window was at the provider's twice, and the page asked for nothing there.
+        # The window visited the provider twice, and the page itself sent no request there.
         there_at = f"a request to {provider.issuer}/authorize?"
         assert [fault.startswith(there_at) for fault in console.faults] == [True, True]
         console.faults.clear()
 
 
 def test_a_session_that_ends_asks_to_sign_in_again(start: Start, show: Show) -> None:
-    """The page is where it was after that."""
+    """After signing in again the same page is shown."""
     gateway = start(users=USERS)
     console = show(gateway)
     page = console.load()
@@ -149,7 +151,7 @@ def test_a_session_that_ends_asks_to_sign_in_again(start: Start, show: Show) -> 
 
 
 def test_a_second_window_that_signs_in_as_another_is_noticed(start: Start, show: Show) -> None:
-    """What is done in the first is refused, and it says then who is signed in."""
+    """An action in the first window is refused, and the window then shows the name of the new user."""
     console = show(start(users={**USERS, "eve": USERS["ann"]}))
     page = console.load()
     sign_in(console, "ann")
@@ -175,7 +177,7 @@ def test_a_second_window_that_signs_in_as_another_is_noticed(start: Start, show:
 
 
 def test_a_gateway_that_goes_away_comes_back(console: Console, gateway: RunningGateway) -> None:
-    """That is said, what was seen stays, and the page goes on by itself; nobody has to sign in without users."""
+    """The page says so, keeps its content, and continues by itself; without users nobody has to sign in."""
     page = console.load()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
@@ -190,7 +192,7 @@ def test_a_gateway_that_goes_away_comes_back(console: Console, gateway: RunningG
 
 
 def test_a_page_cannot_ask_elsewhere_and_an_attempt_is_noticed(console: Console) -> None:
-    """Its policy keeps a script from it; and these tests would fail by it."""
+    """The page's policy blocks other hosts and scripts; the fixture of these tests would report the attempts."""
     page = console.load()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     assert console.faults == []
@@ -223,16 +225,16 @@ DETAILS = (
     "#/default/clients/%23999",
     "#/default/log?msg=1",
 )
-"""What the pages show of one thing."""
+"""Pages about a single thing."""
 
 OF_COLOURS = ("color-contrast", "link-in-text-block")
-"""Rules of axe that look at colours, which are all that is different in the dark."""
+"""axe rules about colours, the only difference of the dark pages."""
 
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 def pages_of(console: Console) -> list[tuple[str, str]]:
-    """The pages that the navigation names, with their addresses."""
+    """Titles and addresses of the pages in the navigation."""
     links = console.page.get_by_role("navigation", name="Pages").locator("a").all()
     return [(link.inner_text(), link.get_attribute("href") or "") for link in links]
 
@@ -241,7 +243,7 @@ def pages_of(console: Console) -> list[tuple[str, str]]:
 def test_every_page_is_for_everybody(
     show: Show, gateway: RunningGateway, client: Client, size: tuple[int, int]
 ) -> None:
-    """Who reads by a screen reader, or on a telephone; of a gateway with something in it."""
+    """No axe violations and no overflow, in both sizes and light and dark, with a gateway that has some content."""
     client.sender("q").send_all([data(i) for i in range(20)])
     client.sender("topic://a/b").send_all([data(i) for i in range(20)])
     client.receiver("q")
@@ -279,7 +281,7 @@ TIME_MS = 1_794_528_123_456
 
 
 def test_both_say_the_same(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whatever is shown; moments in the zone of who reads, and how far away they are."""
+    """The console and the command line write all values alike; times are in the reader's zone, with their age."""
     console.load()
     monkeypatch.setenv("TZ", "UTC")
     ages = (TIME_MS, TIME_MS + 3 * MINUTE), (TIME_MS, TIME_MS - 90 * SECOND)
@@ -306,11 +308,11 @@ def test_both_say_the_same(console: Console, monkeypatch: pytest.MonkeyPatch) ->
         assert found == [said(*value) for value in values], name
 
 
-# --- The types that the console's scripts say in their comments hold, those of its libraries included ---------------
+# --- Type checks of the console's scripts by their comments, and of their use of libraries --------------------------
 
 
 def check(tree: Path, modules: Path) -> subprocess.CompletedProcess[str]:
-    """What TypeScript says of the scripts in a folder `static`, where libraries are known by their types."""
+    """TypeScript's result for the scripts in a folder `static`, with the libraries' types."""
     shutil.copy(FOLDER / "tsconfig.json", tree)
     shutil.copytree(FOLDER / "types", tree / "static" / "vendor")
     (tree / "node_modules").symlink_to(modules)
@@ -324,14 +326,14 @@ def check(tree: Path, modules: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_scripts_have_the_types_that_they_say(tmp_path: Path, npm_modules: Path) -> None:
-    """Strictly: what may be null is looked at before it is used, and nothing is just anything by silence."""
+    """In strict mode: null is checked before use, and no type is implicitly any."""
     shutil.copytree(STATIC, tmp_path / "static", ignore=shutil.ignore_patterns("vendor"))
     checked = check(tmp_path, npm_modules)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_a_wrong_type_is_found(tmp_path: Path, npm_modules: Path) -> None:
-    """In a script, and against a library."""
+    """The check reports a wrong type in a script that uses a library."""
     (tmp_path / "static").mkdir()
     script = 'import { signal } from "./vendor/signals.js";\n/** @type {string} */\nexport const x = signal(1).value;\n'
     (tmp_path / "static" / "x.js").write_text(script)
@@ -341,7 +343,7 @@ def test_a_wrong_type_is_found(tmp_path: Path, npm_modules: Path) -> None:
 
 
 def test_the_types_are_of_the_versions_that_are_vendored(npm_modules: Path) -> None:
-    """What the scripts are checked against is what a browser loads."""
+    """The scripts are checked against the types of the versions that a browser loads."""
     vendored = json.loads((STATIC / "vendor" / "vendored.json").read_text())
     for one in vendored:
         described = json.loads((npm_modules / one["package"] / "package.json").read_text())

@@ -1,7 +1,7 @@
 """
-The fenced blocks of the documentation, and a shell that runs them as a reader would: in order, a page in a folder.
+The fenced blocks of the documentation, and a shell that runs them as a reader would: in order, a folder for each page.
 
-A comment in front of a block says how it is meant:
+A comment before a block says what the block is:
 
 ========================  ==============================================================================
 ``<!-- file: NAME -->``   to be saved under this name; it is run by a later block
@@ -12,7 +12,7 @@ A comment in front of a block says how it is meant:
 ``<!-- not run: … -->``   cannot be run here, and why
 ========================  ==============================================================================
 
-Without one, ``sh`` and ``python`` are run, and ``toml`` is checked as a configuration.
+Without such a comment, ``sh`` and ``python`` are run, and ``toml`` is checked as a configuration.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from tests.support.forked_gateway import ForkedGateway
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = {"sh", "python", "toml"}
-"""Languages whose blocks are run."""
+"""Languages whose blocks the tests run."""
 SHOWN = {"text", "json", "mermaid"}
-"""Languages whose blocks are nothing to run."""
+"""Languages whose blocks are only shown."""
 
 _BLOCK = re.compile(
     r"(?:^ *<!-- (?P<mark>[a-z ]+)(?:: (?P<value>[^\n]*?))? -->\n)?"
@@ -46,13 +46,13 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _ADDRESSES = {"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:8672"}
-"""What the pages say; here the ports are free ones."""
+"""The ports in the pages; here they are replaced by free ones."""
 _SPARK_DEFAULTS = f"""\
 spark.driver.extraJavaOptions {" ".join(SHORT_LIVED_JAVA)}
 spark.sql.shuffle.partitions 1
 spark.ui.enabled false
 """
-"""What a page's Spark does not say: it is to start quickly, and has a few rows to look at."""
+"""Spark settings that a page leaves out: a quick start, for a few rows."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Block:
 
     @property
     def is_run(self) -> bool:
-        """Whether it is run, or checked, by the tests."""
+        """Whether the tests run or check it."""
         return self.language in RUN and self.mark != "not run"
 
 
@@ -93,15 +93,15 @@ def blocks(page: Path) -> list[Block]:
 
 class Reader(AbstractContextManager["Reader"]):
     """
-    Somebody who types what a page says, in a folder of their own.
+    A reader who types the commands of a page in a folder of its own.
 
-    The folder looks like a checkout after ``./run``: it has ``.venv``, and ``run`` whose ``serve`` is ``rewind serve``.
+    The folder looks like a checkout after ``./run``: it has ``.venv``, and its ``run serve`` is ``rewind serve``.
 
     Attributes:
-        environment: What commands find in theirs; once the gateway has started, its addresses, too.
+        environment: The environment of the commands; after the gateway's start with its addresses.
 
     Args:
-        folder: An empty one.
+        folder: An empty folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -140,7 +140,7 @@ class Reader(AbstractContextManager["Reader"]):
             self._gateway.wait()
 
     def read(self, block: Block) -> str:
-        """Do what a block says; what was printed last."""
+        """Do what a block says; returns the last output."""
         match block.mark, block.language:
             case "output", _:
                 self._compare(block)
@@ -158,7 +158,7 @@ class Reader(AbstractContextManager["Reader"]):
                 self._save("example.py", block)
                 self._type(block, "python example.py")
             case _:
-                self._serve()  # whose addresses it has
+                self._serve()  # which needs the gateway's addresses
                 self._type(block, self._here(block.text))
         return self._output
 
@@ -174,7 +174,7 @@ class Reader(AbstractContextManager["Reader"]):
     def _check(self, block: Block) -> None:
         file = self._folder / "check.toml"
         file.write_text(block.text, encoding="utf-8")
-        # In this process: another one would start for a second, and a gateway beside it.
+        # In this process: another process would take a second to start.
         with chdir(self._folder):
             checked = CliRunner().invoke(rewind, ["check-config", "--config", file.name])
         assert checked.exit_code == 0, f"{block}: {checked.output}"
@@ -191,7 +191,7 @@ class Reader(AbstractContextManager["Reader"]):
     def _start_gateway(self, *options: str) -> None:
         self._stop_gateway()
         configured = ""
-        if options:  # its listeners are the configuration's, on free ports
+        if options:  # the listeners are then those of the configuration, on free ports
             file = self._folder / "rewind.toml"
             configured = re.sub(r"^port = 5\d+", "port = 0", file.read_text(), flags=re.MULTILINE)
             file.write_text(configured)

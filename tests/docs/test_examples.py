@@ -1,4 +1,4 @@
-"""What the documentation shows is what happens: every block is run, page by page, in order; and the README is short."""
+"""The documentation shows what really happens: every block is run, page by page, in order. And the README is short."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _read(page: Path, folder: Path) -> None:
 
 
 def _pages() -> Iterator[Any]:
-    """Those with a block to run; those with one that needs Spark are Spark's."""
+    """The pages with a block to run; those with a block that needs Spark are marked ``spark``."""
     for page in PAGES:
         found = blocks(page)
         if any(block.is_run for block in found):
@@ -50,12 +50,12 @@ def _pages() -> Iterator[Any]:
 @pytest.mark.system
 @pytest.mark.parametrize("page", list(_pages()))
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    """Every block is run as it stands, but for the ports; what it shows as printed is printed."""
+    """Every block is run unchanged except for the ports, and prints what the page shows."""
     _read(page, tmp_path / "checkout")
 
 
 def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
-    """A block of a language that can be run is run; others are marked, with a reason; the list is printed."""
+    """Every block in a language that can be run is run, or marked with a reason; the marked ones are printed."""
     found: list[Block] = [block for page in PAGES for block in blocks(page)]
     strange = [str(block) for block in found if block.mark not in MARKS]
     assert not strange, strange
@@ -74,17 +74,17 @@ def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) 
 
 README = ROOT / "README.md"
 LONGEST = 150
-"""Lines of the README at most."""
+"""The most lines of the README."""
 
 
 def test_it_is_short() -> None:
-    """A stranger reads it in some minutes."""
+    """A new reader needs only some minutes for it."""
     assert len(README.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
 def test_its_links_lead_somewhere(name: str) -> None:
-    """So do those of the pages beside it; the links of docs are checked where the site is built."""
+    """The links of the other top-level pages, too; building the site checks the links of the docs."""
     text = (ROOT / name).read_text(encoding="utf-8")
     for path in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", text):
         assert (ROOT / path).exists(), path

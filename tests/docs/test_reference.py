@@ -1,4 +1,4 @@
-"""The reference, the contributors' pages and the verbs of `./run` say what the code says."""
+"""The reference, the contributors' pages and the commands of `./run` agree with the code."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from tests.docs.examples import ROOT, Block, Reader
 
 TASKS = ROOT / "docs" / "reference" / "http.md"
 NO_SUCH_CLIENT = 6
-"""What who disconnects a client is told that is not there."""
+"""The exit status for disconnecting a client that does not exist."""
 
 
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_is_what_the_code_gives(page: Path) -> None:
-    """Where this fails, ``./run docs --write`` writes the page."""
+    """Each generated page is up to date; ``./run docs --write`` writes it."""
     text = page.read_text(encoding="utf-8")
     assert text == rendered(text)
 
 
 def _tasks(column: int) -> list[str]:
-    """The commands in a column of the table of tasks, one after another."""
+    """The commands in one column of the table of tasks."""
     table = TASKS.read_text(encoding="utf-8").partition("| Task |")[2].partition("\n\n")[0]
     cells = [line.split(" | ")[column] for line in table.splitlines()[2:]]
     return [command for cell in cells for command in re.findall(r"`([^`]+)`", cell)]
 
 
 def _now(command: str, replay_id: str) -> str:
-    """A command with the ids and times of this gateway in place of the page's."""
+    """A command with this gateway's ids and times instead of the page's."""
     now = datetime.now(UTC).replace(microsecond=0)
     command = command.replace("rmid1:…", replay_id).replace("1767323045", str(round(now.timestamp())))
     return command.replace("2026-01-02T03:04:05Z", now.isoformat().replace("+00:00", "Z"))
@@ -57,7 +57,7 @@ def _typed(reader: Reader, text: str, *, may_fail: bool = False) -> str:
 @pytest.mark.slow
 @pytest.mark.system
 def test_every_task_can_be_done_over_http(tmp_path: Path) -> None:
-    """The commands of the table, in order; the client that is to be disconnected is not there."""
+    """The commands of the table, in order; only the client to disconnect does not exist."""
     commands = _tasks(1)
     assert len(commands) > 25
     with Reader(tmp_path) as reader:
@@ -65,7 +65,7 @@ def test_every_task_can_be_done_over_http(tmp_path: Path) -> None:
         setup = TASKS.read_text(encoding="utf-8").partition("```sh\n")[2].partition("```")[0]
         _typed(reader, setup)
         for command in commands:
-            if "cancel" in command:  # of what is under way: nobody consumes
+            if "cancel" in command:  # the replay must be under way: no consumer settles its messages
                 _typed(reader, "ask PUT action/$V/queues/q/startReplay")
             answer = json.loads(_typed(reader, _now(command.replace("curl ", "curl -s "), replay_id)))
             code = answer["meta"].get("error", {}).get("code")
@@ -75,26 +75,26 @@ def test_every_task_can_be_done_over_http(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.system
 def test_every_task_can_be_done_by_the_command_line(tmp_path: Path) -> None:
-    """The same by ``rewind``."""
+    """The same with ``rewind``."""
     with Reader(tmp_path) as reader:
         replay_id = _message(reader)
         for command in _tasks(2):
-            if "cancel" in command:  # of what is under way: nobody consumes
+            if "cancel" in command:  # the replay must be under way: no consumer settles its messages
                 _typed(reader, "rewind replay start q")
-            # Nobody consumes, so that a replay would be waited for in vain.
+            # There are no consumers, so that a replay would never end.
             typed = shlex.split(_now(command.replace("--wait", ""), replay_id))
             ran = CliRunner().invoke(rewind, typed, env=reader.environment)
             assert ran.exit_code == int("disconnect" in command), f"{command}: {ran.output}"
 
 
 def _message(reader: Reader) -> str:
-    """Start a gateway that has a configuration to read again, and publish a message; its replay id."""
+    """Start a gateway with a configuration file that can be reloaded, and publish a message; returns the replay id."""
     reader.read(Block(TASKS, 0, "toml", "[[listener]]\nport = 5672\n", "gateway"))
     _typed(reader, "echo one > one.txt; sleep 1.1; rewind send topic://a/b one.txt")
     return str(json.loads(_typed(reader, "rewind tail 'log://>' --from last --count 1 --json"))["replayId"])
 
 
-# --- The contributors' pages speak of files, classes and functions that are there -------------------------------------
+# --- The files, classes and functions in the contributors' pages exist ------------------------------------------------
 
 PAGES = sorted((ROOT / "docs" / "contributing").glob("*.md"))
 WALKS = ROOT / "docs" / "contributing" / "walks.md"
@@ -104,13 +104,13 @@ _STEP = re.compile(r"^\| \d+ \| `(?P<file>[\w/.]+)` \| (?P<names>[^|]+) \|", re.
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_named_is_there(page: Path) -> None:
-    """Files and folders, from the root of the repository on."""
+    """Files and folders, as paths from the repository's root."""
     missing = [path for path in _OURS.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()]
     assert not missing, missing
 
 
 def _defined(file: Path) -> set[str]:
-    """The functions and classes of a module, and the methods of those as ``Class.method``."""
+    """The functions and classes of a module, and methods as ``Class.method``."""
     found = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -122,7 +122,7 @@ def _defined(file: Path) -> set[str]:
 
 
 def test_the_walks_name_what_there_is() -> None:
-    """Every step of a walk is a file with functions, and the file defines each of them."""
+    """Each step of a walk names a file and functions, and the file defines them."""
     steps = [
         (found["file"], re.findall(r"`([\w.]+)`", found["names"]))
         for found in _STEP.finditer(WALKS.read_text(encoding="utf-8"))
@@ -138,9 +138,9 @@ def test_the_walks_name_what_there_is() -> None:
     assert all(names for _, names in steps)
 
 
-# --- Each verb of `./run` installs what its program imports, and no other ---------------------------------------------
+# --- Each command of `./run` installs exactly what its program imports ------------------------------------------------
 
-# Modules of a program that another call of its verb imports, with another lock.
+# Modules of a program that are imported only by other calls of its command, with other locks.
 ELSEWHERE = {"tests.bench": r"\.peers|\.spark_reads", "gateway.cli": r"\.archiving", "interop": r"\.demo"}
 
 IMPORT_ALL = """
@@ -165,7 +165,7 @@ for program, elsewhere in programs.items():
 
 
 def programs() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What `./run` starts of the project's own, and the locks it installs for that."""
+    """The project's own programs that `./run` starts, and the locks that it installs for each."""
     locks: tuple[str, ...] = ()
     for line in (ROOT / "run").read_text().partition("\nverb=")[2].splitlines():
         if ready := re.search(r"\bready\b([ \w]*)", line):
@@ -175,7 +175,7 @@ def programs() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def normalized(name: str) -> str:
-    """As PyPI compares the names of distributions."""
+    """A distribution name as PyPI compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -190,7 +190,7 @@ PROGRAMS = dict(programs())
     ],
 )
 def test_a_verb_installs_what_its_program_imports(locks: tuple[str, ...]) -> None:
-    """Programs of the same locks share a process, in which nothing else can be imported."""
+    """Programs with the same locks share a process, in which nothing else can be imported."""
     texts = [(ROOT / ".locks" / f"{lock}.txt").read_text() for lock in locks]
     names = [
         name for text in texts for name in re.findall(r"^([\w.-]+)(?:\[.*\])?==", text, flags=re.MULTILINE)
@@ -214,7 +214,7 @@ def test_a_verb_installs_what_its_program_imports(locks: tuple[str, ...]) -> Non
 
 
 def test_every_verb_is_looked_at() -> None:
-    """The rest are pytest, tox and Sphinx, which the tests themselves run, and a user's own program."""
+    """The other commands are pytest, tox and Sphinx, which the tests run themselves, and a user's own program."""
     assert {
         "gateway.cli",
         "interop",

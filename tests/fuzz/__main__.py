@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: fuzz a live gateway, go on where the last run stopped, replay what was found."""
+"""``python -m tests.fuzz``: fuzz a live gateway from where the last run stopped, or replay what was found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0 where nothing was found, else 1."""
+    """Exit status 0 if nothing was found, else 1."""
     parser = argparse.ArgumentParser(
         prog="./run soak fuzz", description="Inputs made by structure, sent to a live gateway."
     )
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def replay(text: str, seed: int) -> int:
-    """Send inputs again, on a gateway of their own; exit status 1 where something goes wrong."""
+    """Send inputs again to a new gateway; exit status 1 if something goes wrong."""
     name, _, numbers = text.partition(":")
     first, _, last = numbers.partition("-")
     chosen = range(int(first), int(last or first) + 1)

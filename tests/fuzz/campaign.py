@@ -1,6 +1,6 @@
 """
-Rounds of inputs, each on a gateway of its own that is watched from outside: its log, its memory, a bystander. What
-went wrong is tried again on a gateway of its own, made small by halving, and written down.
+Rounds of inputs, each with a new gateway that is watched from outside: its log, its memory, a bystander. The
+inputs of a finding are tried again on new gateways, reduced by halving, and written down.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.fuzz.target import Target
 from tests.system.load import Bystander
 
 MOST_TRIALS = 24
-"""Gateways that are started to make one finding small; each takes about two seconds."""
+"""The most gateways that are started to reduce one finding; each takes about two seconds."""
 
 _SHOWN_BYTES = 4_096
 
@@ -33,13 +33,13 @@ MakeTarget = Callable[[], Target]
 @dataclass(slots=True)
 class Finding:
     """
-    Something that must not be.
+    Something that went wrong.
 
     Attributes:
-        what: A sentence.
-        suspects: Kinds and numbers of the inputs that may have caused it; none where it was not an input's doing.
-        log: Lines of the gateway's that tell of it.
-        cause: The inputs that cause it again on a gateway of their own; none where it did not happen again.
+        what: A sentence about it.
+        suspects: Kinds and numbers of the inputs that may have caused it; empty if no input is suspected.
+        log: The gateway's log lines about it.
+        cause: The inputs that cause it again on a new gateway; None if it did not happen again.
     """
 
     what: str
@@ -49,7 +49,7 @@ class Finding:
 
 
 def trouble(target: Target, kind: Kind, seed: int, numbers: Sequence[int]) -> str | None:
-    """Send these inputs to a gateway, connection by connection, and say what went wrong."""
+    """Send these inputs to a gateway, on as many connections as needed; returns what went wrong, or None."""
     try:
         for first in range(0, len(numbers), kind.at_once):
             batch = numbers[first : first + kind.at_once]
@@ -67,13 +67,13 @@ def trouble(target: Target, kind: Kind, seed: int, numbers: Sequence[int]) -> st
 
 
 def logged_mistake(target: Target) -> str | None:
-    """A mistake of its own that a gateway has logged."""
+    """An error of its own that the gateway has logged, or None."""
     mistakes = target.gateway.mistakes()
     return f"the gateway logged a mistake: {mistakes[0][:500]}" if mistakes else None
 
 
 def narrowed(numbers: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
-    """The half of the half … that still fails; ``numbers`` as they are known to."""
+    """Halve ``numbers``, which fail, again and again; returns the smallest part that still fails."""
     left = list(numbers)
     while len(left) > 1:
         middle = len(left) // 2
@@ -87,7 +87,7 @@ def narrowed(numbers: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> 
 
 
 def find_cause(finding: Finding, seed: int, make_target: MakeTarget) -> None:
-    """Look for the inputs, among the suspects, that bring the finding back, and set its ``cause``."""
+    """Search the suspects for the inputs that bring the finding back, and set its ``cause``."""
     trials = MOST_TRIALS
 
     for name, suspects in finding.suspects:
@@ -101,7 +101,7 @@ def find_cause(finding: Finding, seed: int, make_target: MakeTarget) -> None:
             with make_target() as target:
                 found = trouble(target, target.kinds[name], seed, numbers)
                 if found is None and target.gateway.is_running:
-                    # Its log comes a moment later than its answers: all of it is there once it has ended.
+                    # The log comes a little later than the answers; it is complete once the gateway has ended.
                     target.gateway.stop()
                     found = logged_mistake(target)
             said += [found] if found else []
@@ -115,7 +115,7 @@ def find_cause(finding: Finding, seed: int, make_target: MakeTarget) -> None:
 
 def write(finding: Finding, seed: int, folder: Path, kinds: dict[str, Kind]) -> Path:
     """
-    Write a finding down: what, which inputs, what was sent (in hex), and the log's lines.
+    Write a finding into a file: what happened, which inputs, what was sent (in hex), and the log lines.
 
     Returns:
         The file.
@@ -141,26 +141,26 @@ def write(finding: Finding, seed: int, folder: Path, kinds: dict[str, Kind]) -> 
 MEGABYTE = 2**20
 WATCH_SECONDS = 1.0
 REMEMBERED = 50_000
-"""Connections whose inputs are remembered, to tell by the port that a line of the log names whose doing it was."""
+"""This many connections are remembered with their inputs: a log line names a port, which leads to the inputs."""
 
 SLACK_SECONDS = 90.0
-"""How much longer than its time a driver may take before it is given up."""
+"""How much longer than planned a driver may run before it is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """
-    What a campaign is to do.
+    The task of a campaign.
 
     Attributes:
-        folder: Where its progress and its findings are kept.
-        seconds: How long it goes on.
-        round_seconds: After how long it goes on with a fresh gateway.
-        only: Kinds; all where none is named.
-        longest_wait_s: What the bystander may have to wait.
-        growth_mb: What the gateway's memory may grow by in a round.
-        most_inputs: After how many inputs it ends, about; none: by time alone.
-        causes: Of how many findings of a round the cause is looked for, by trying again.
+        folder: The folder of its progress and its findings.
+        seconds: How long it runs.
+        round_seconds: How long a gateway is used before a new one is started.
+        only: The kinds of input; empty for all.
+        longest_wait_s: The longest that the bystander may wait.
+        growth_mb: The most that the gateway's memory may grow in a round.
+        most_inputs: It ends after about this many inputs; without, by time alone.
+        causes: For this many findings of a round, the cause is searched by trying again.
     """
 
     folder: Path
@@ -175,7 +175,7 @@ class Settings:
 
 @dataclass(slots=True)
 class _Watched:
-    """What has been seen in a round."""
+    """What was observed in a round."""
 
     counts: dict[str, int] = field(default_factory=dict)
     ports: OrderedDict[int, tuple[str, range]] = field(default_factory=OrderedDict)
@@ -201,7 +201,7 @@ class Campaign:
         self._say = say
         self._make_target = make_target
         self.files: list[Path] = []
-        """Findings that were written."""
+        """The files of the findings."""
         self.longest_s = 0.0
         """The bystander's longest wait in all rounds."""
 
@@ -210,7 +210,7 @@ class Campaign:
         return self._settings.folder / "state.json"
 
     def run(self) -> int:
-        """Go on until the time is over; inputs handled."""
+        """Run until the time is over; returns the number of inputs handled."""
         before = Progress(self._state).total
         stop_at = before + (self._settings.most_inputs or sys.maxsize)
         deadline = time.monotonic() + self._settings.seconds
@@ -227,7 +227,7 @@ class Campaign:
     # --- a round ------------------------------------------------------------------------------------------------
 
     def _round(self, seconds: float, stop_at: int) -> bool:
-        """Whether another one has sense: not where the driver failed."""
+        """Run one round; returns False if the driver failed, so that another round would be useless."""
         watched = _Watched()
         seed = Progress(self._state).seed
         with self._make_target() as target:
@@ -252,7 +252,7 @@ class Campaign:
 
     def _watch(self, target: Target, bystander: Bystander, plan: Plan, watched: _Watched) -> None:
         ours, theirs = multiprocessing.Pipe(duplex=False)
-        # A fork would take the bystander's thread and socket along.
+        # Spawned: a forked process would inherit the bystander's thread and socket.
         driver = multiprocessing.get_context("spawn").Process(target=drive, args=(plan, theirs), daemon=True)
         driver.start()
         theirs.close()
@@ -286,7 +286,7 @@ class Campaign:
             ours.close()
 
     def _take(self, pipe: Connection, watched: _Watched, seconds: float = WATCH_SECONDS) -> None:
-        """What the driver has to tell, for about so long."""
+        """Receive what the driver reports, for about this many seconds."""
         until = time.monotonic() + seconds
         while watched.over is None and pipe.poll(max(0.0, until - time.monotonic())):
             try:
@@ -309,14 +309,14 @@ class Campaign:
                 return
 
     def _look(self, target: Target, watched: _Watched) -> None:
-        """The log's new lines and the memory."""
+        """Look at new log lines and at the memory."""
         size = target.gateway.log_size()
         mistakes = target.gateway.mistakes(watched.log_start)
         watched.log_start = size
         watched.findings += [
             Finding(f"the gateway logged a mistake: {line[:300]}", [], [line]) for line in mistakes[:5]
         ]
-        # A line may be there before the driver has told what it had sent by that port.
+        # The log line may come before the driver has reported what it sent from that port.
         for finding in watched.findings:
             if finding.log and not finding.suspects:
                 suspect = watched.ports.get(_port_of(finding.log[0]))
@@ -357,7 +357,7 @@ class Campaign:
 
 
 def _port_of(line: str) -> int:
-    """The port of the peer that a log line names; 0 where it names none."""
+    """The peer's port in a log line; 0 if there is none."""
     try:
         peer = json.loads(line).get("peer", "")
         return int(str(peer).rpartition(":")[2] or 0)

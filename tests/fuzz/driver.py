@@ -1,5 +1,5 @@
 """
-The process that makes inputs and sends them, many connections at once, and keeps how far each kind has come; the
+The process that makes inputs and sends them on many concurrent connections, and records the progress of each kind; the
 campaign watches the gateway.
 """
 
@@ -26,15 +26,15 @@ from tests.support.frames import CLOSE, DETACH, DISPOSITION, END, parse
 
 class Progress:
     """
-    Hands out ranges of numbers, each once, and counts the inputs that have been handled.
+    Hands out ranges of input numbers, each once, and counts the inputs that were handled.
 
     Args:
-        file: Where it is kept; read if it is there.
-        is_fresh: Whether to begin anew, with another seed.
-        seed: The seed to begin with; by chance without. One that is not the file's begins anew, too.
+        file: The file that keeps the progress; it is read if it exists.
+        is_fresh: Start again, with another seed.
+        seed: The seed; random by default. A seed other than the file's starts again, too.
 
     Attributes:
-        under_way: What has been taken and not finished.
+        under_way: The ranges that were taken and are not finished.
     """
 
     def __init__(self, file: Path, *, is_fresh: bool = False, seed: int | None = None) -> None:
@@ -49,23 +49,23 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """Inputs handled so far, of all kinds."""
+        """The number of inputs handled so far, of all kinds."""
         return sum(self.counts.values())
 
     def take(self, kind: str, most: int) -> range:
-        """The next numbers of a kind."""
+        """Take the next numbers of a kind."""
         first = self._next.get(kind, 0)
         self._next[kind] = first + most
         self.under_way.append((kind, range(first, first + most)))
         return self.under_way[-1][1]
 
     def finish(self, kind: str, taken: range, handled: int) -> None:
-        """The first ``handled`` of what was taken have been handled; nobody read the others."""
+        """The first ``handled`` inputs of the range were handled; the gateway has not read the others."""
         self.under_way.remove((kind, taken))
         self.counts[kind] = self.counts.get(kind, 0) + handled
 
     def save(self) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         beside = self._file.with_suffix(".new")
         beside.write_text(json.dumps({"seed": self.seed, "counts": self.counts, "next": self._next}))
@@ -73,17 +73,17 @@ class Progress:
 
 
 SILENT_SECONDS = 30.0
-"""How long the gateway may say nothing and close nothing; its own time-outs are shorter (``target``)."""
+"""How long the gateway may send nothing and close nothing; its own time-outs are shorter (see ``target``)."""
 
 CUT_SECONDS = 2.0
-"""After so long a request of HTTP that has no answer is taken for one whose end the gateway waits for."""
+"""After this time without an answer, an HTTP request is assumed to be incomplete: the gateway waits for the rest."""
 
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _EVENT_STREAM = b"content-type: text/event-stream"
-"""In the head of an answer that goes on until the client leaves; nothing else is answered on its connection."""
+"""In the head of an answer that does not end until the client leaves; later requests on it stay unanswered."""
 
 _ALLOWED_STATUSES = {501, 503, 505}
-"""What the administration may say of a request that it cannot serve; any other from 500 on is a mistake."""
+"""The statuses from 500 on that the administration may answer with; any other is an error of the gateway."""
 
 _PIECE = 1 << 18
 
@@ -91,19 +91,19 @@ Address = tuple[str, int]
 
 
 class GatewayGone(Exception):
-    """Nobody accepts connections."""
+    """The gateway accepts no connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     """
-    What came of a connection.
+    The result of a connection.
 
     Attributes:
-        handled: How many of its inputs were answered; with the one that ended it, if one did.
-        port: Of our side, as the gateway's log names it.
-        wrong: What the gateway did not do as it should, a sentence; None where all is well.
-        received: All that the gateway sent.
+        handled: How many of its inputs were answered, plus the one that ended the connection, if any.
+        port: Our port, which the gateway's log names.
+        wrong: A sentence about what the gateway did wrong; None if nothing.
+        received: Everything that the gateway sent.
     """
 
     handled: int
@@ -113,7 +113,7 @@ class Played:
 
 
 class _Connection:
-    """Collects what comes; ``more`` waits for it."""
+    """Collects what the gateway sends; ``more`` waits for it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -124,7 +124,7 @@ class _Connection:
 
     @property
     def is_stream(self) -> bool:
-        """Events come until we leave."""
+        """Whether this is an event stream, which goes on until we leave."""
         return _EVENT_STREAM in self.received
 
     def send(self, content: bytes) -> None:
@@ -133,16 +133,16 @@ class _Connection:
             self._writer.write(content)
 
     def hang_up(self) -> None:
-        """Say that nothing more will come."""
+        """Half-close: nothing more will be sent."""
         if not self.is_over and not self._writer.is_closing():
             self._writer.write_eof()
 
     def abort(self) -> None:
-        """Leave at once."""
+        """Drop the connection."""
         self._writer.transport.abort()
 
     async def more(self, seconds: float) -> bool:
-        """Wait for bytes or the end; whether one came in time."""
+        """Wait for bytes or the end; returns whether one of them came in time."""
         if self.is_over:
             return True
         try:
@@ -158,7 +158,7 @@ class _Connection:
 
 
 def performatives(received: bytes | bytearray, start: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Code, beginning and end of each whole frame; ValueError for one that is none."""
+    """The code, start and end of each complete frame; ValueError for an invalid one."""
     at = start
     while at + 8 <= len(received):
         if received[at : at + 4] == b"AMQP":
@@ -178,7 +178,7 @@ def performatives(received: bytes | bytearray, start: int = 0) -> Iterator[tuple
 
 
 class _Answers:
-    """How many inputs have been answered in what has been received from ``start`` on."""
+    """Counts the inputs that are answered by what was received from ``start`` on."""
 
     def __init__(self, answer: Answer, received: bytearray, start: int) -> None:
         self._answer = answer
@@ -186,10 +186,10 @@ class _Answers:
         self._at = start
         self._count = 0
         self.is_ended = False
-        """Whether the gateway has ended the session: what was sent behind the input that it minds is not answered."""
+        """Whether the gateway has ended the session: it answers no input after the one that made it do so."""
 
     def count(self) -> int:
-        """Looks at what has come since it was asked last."""
+        """Count also what has arrived since the last call."""
         if self._answer is Answer.STATUS:
             return len(_STATUS.findall(self._received))
         for code, at, stop in performatives(self._received, self._at):
@@ -205,7 +205,7 @@ class _Answers:
 
 
 def _settled_in(sent: bytes) -> int:
-    """Deliveries that their sender settles, and the gateway may leave without an outcome."""
+    """The number of deliveries that the sender settles, for which the gateway need not send an outcome."""
     return sum(code == DISPOSITION for code, _, _ in performatives(sent))
 
 
@@ -217,10 +217,10 @@ def _said_goodbye(received: bytearray, start: int) -> bool:
 
 async def play(kind: Kind, address: Address, inputs: Sequence[bytes]) -> Played:
     """
-    Send inputs on a connection of their own, and wait for its end.
+    Send inputs on a new connection, and wait for its end.
 
     Raises:
-        GatewayGone: The gateway takes no connections.
+        GatewayGone: The gateway accepts no connections.
     """
     try:
         connection = _Connection(*await asyncio.open_connection(*address))
@@ -236,13 +236,13 @@ async def play(kind: Kind, address: Address, inputs: Sequence[bytes]) -> Played:
 
 
 async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes]) -> tuple[int, str | None]:
-    """How many inputs were handled, and what was wrong."""
+    """The number of inputs handled, and what was wrong."""
     received = connection.received
     for step in kind.begin:
         connection.send(step.sent)
         while sum(code == step.code for code, _, _ in performatives(received)) < step.count:
             if connection.is_over:
-                # Others' inputs may have made the gateway refuse this one's beginning: a bound is met.
+                # The gateway may refuse the first frames because earlier inputs have reached a limit.
                 return len(inputs), None
             if not await connection.more(SILENT_SECONDS):
                 return len(inputs), "the beginning was not answered"
@@ -288,18 +288,18 @@ async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes]) 
 
 
 AT_ONCE = 12
-"""Connections at once."""
+"""Concurrent connections."""
 
 STREAMS_IN_TURN = 20
-"""Connections one after the other of a kind that has one input on each, before the next kind's turn."""
+"""For a kind with one input on each connection: the connections in a row before the next kind's turn."""
 
 SAVE_SECONDS = 2.0
 NICE = 5
-"""The gateway and its bystander go first where processors are short."""
+"""The driver's niceness: the gateway and its bystander have priority."""
 
 
 class Sent(NamedTuple):
-    """A connection that is over: which inputs it had, and what was wrong."""
+    """A finished connection: the inputs on it, and what was wrong."""
 
     kind: str
     numbers: range
@@ -308,20 +308,20 @@ class Sent(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Inputs handled so far, by kind, over all runs."""
+    """Inputs handled so far over all runs, by kind."""
 
     counts: dict[str, int]
 
 
 class Over(NamedTuple):
-    """The driver has ended; what was under way if the gateway was gone."""
+    """The driver has ended; if the gateway was gone, with the inputs that were under way."""
 
     under_way: list[tuple[str, range]]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a driver is to do; goes to its process."""
+    """What the driver is to do; it is sent to the driver's process."""
 
     state: Path
     addresses: Mapping[Listener, Address]
@@ -329,11 +329,11 @@ class Plan:
     only: Sequence[str]
     seconds: float
     stop_at: int
-    """How many inputs there are to be in all, about."""
+    """The driver stops at about this total of inputs."""
 
 
 def drive(plan: Plan, pipe: Connection) -> None:
-    """Send inputs until the time is over or the gateway gone; tell the campaign through ``pipe``."""
+    """Send inputs until the time is over or the gateway is gone; report to the campaign through ``pipe``."""
     os.nice(NICE)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_Driver(plan, pipe).run())
@@ -357,7 +357,7 @@ class _Driver:
                 group.create_task(self._send(deadline))
         saving.cancel()
         self._tell()
-        # What brought the gateway down is written down, and not sent to the next one.
+        # Inputs that brought the gateway down are written down, and are not sent to the next gateway.
         self._pipe.send(Over(self._progress.under_way))
 
     async def _send(self, deadline: float) -> None:

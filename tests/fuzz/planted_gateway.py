@@ -1,8 +1,4 @@
-"""
-A gateway with a mistake in it, to see that the fuzzer finds one: to attach to a stream fails as nothing foresees.
-
-    python -m tests.fuzz.planted_gateway serve …      in place of ``python -m gateway``
-"""
+"""A gateway with a planted error, which the fuzzer must find: an attach to a stream raises an unexpected exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway that is fuzzed: listeners of every sort, users, and time-outs that are short."""
+"""The gateway that is fuzzed: listeners of every kind, users, and short time-outs."""
 
 from __future__ import annotations
 
@@ -89,21 +89,21 @@ quota_mb = 64
 max_replays = 50
 index = ["subject"]
 """
-"""What this file names, administrators cannot change: neither the Message VPN of the bystander nor that of the others
-goes away. The bystander's is entered by nobody else."""
+"""Administrators cannot change what this file names: the bystander's Message VPN and the other one stay. Nobody else
+can enter the bystander's."""
 
 _described: dict[str, dict[str, Any]] = {}
-"""What the administration of a gateway said of itself when it was asked last, by the module that was run."""
+"""The last description that a gateway's administration returned, by the gateway's module."""
 
 _ORDER = (Listener.PLAIN, Listener.RABBITMQ, Listener.EVENT_HUBS, Listener.WEBSOCKET, Listener.SIGN_IN)
 
 
 class Target:
     """
-    A gateway in a folder of its own, from its start to its end.
+    A gateway in a folder of its own, from start to end.
 
     Args:
-        module: What is run, a module that takes the arguments of ``python -m gateway``.
+        module: The module to run, with the arguments of ``python -m gateway``.
     """
 
     def __init__(self, module: str = "gateway") -> None:
@@ -132,7 +132,7 @@ class Target:
 
     @cached_property
     def addresses(self) -> Mapping[Listener, Address]:
-        """Where each listener is."""
+        """The address of each listener."""
         admin = urlsplit(self.gateway.ready["admin"])
         found = dict(zip(_ORDER, self.gateway.addresses, strict=True))
         return found | {Listener.ADMINISTRATION: (admin.hostname or "", admin.port or 0)}
@@ -142,8 +142,8 @@ class Target:
         """
         Every kind of input by its name.
 
-        By what an earlier gateway of this code said, if one was asked: to load its administration takes a gateway
-        longer than to start, and most of those that are started to make a finding small need none.
+        It uses an earlier gateway's description of the administration if there is one: loading the administration takes
+        longer than a start, and most gateways that are started to reduce a finding do not need it.
         """
         return all_kinds(_described.get(self._module) or self.described())
 
@@ -154,7 +154,7 @@ class Target:
         return _described[self._module]
 
     def bystander(self) -> Peer:
-        """A connection into the Message VPN that nobody else may enter."""
+        """A connection to the Message VPN that nobody else may enter."""
         peer = Peer.connect(self.gateway.address)
         assert peer.plain("bystander", PASSWORD) == OK
         peer.open(hostname="calm")
@@ -162,7 +162,7 @@ class Target:
         return peer
 
     def stop(self) -> str | None:
-        """End it as an operator does; what was wrong with that, if anything."""
+        """Stop it as an operator does; returns what was wrong with that, or None."""
         if (status := self.gateway.stop()) != 0:
             return f"the gateway ended with status {status}"
         problems = [
@@ -173,7 +173,7 @@ class Target:
         return "; ".join(problems) or None
 
     def close(self) -> None:
-        """Kill what still runs, and remove the folder."""
+        """Kill it if it still runs, and remove the folder."""
         if self.gateway.is_running:
             self.gateway.kill()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The fuzzer on real gateways, its numbers, and the inputs that they stand for."""
+"""The fuzzer with real gateways, its input numbers, and the inputs that these stand for."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.frames import ATTACH, DISPOSITION, frame
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PATIENT = 60.0
-"""Seconds that a bystander may wait beside other tests: how long is no matter of these."""
+"""Seconds that the bystander may wait: not what these tests are about, and other tests run at the same time."""
 
 SEED = 12
-"""The third address that it makes is the one at which the planted gateway fails: there is little to halve."""
+"""With this seed the third address makes the planted gateway fail, so that there is little to halve."""
 
 planted = partial(Target, "tests.fuzz.planted_gateway")
 
@@ -42,14 +42,14 @@ def settings(folder: Path, *only: str, most_inputs: int) -> Settings:
 
 @pytest.fixture(scope="module")
 def sound() -> Iterator[Target]:
-    """A gateway without a mistake; what it was sent leaves none."""
+    """A gateway without a planted error; it must stop without problems after these tests."""
     with Target() as target:
         yield target
         assert target.stop() is None
 
 
 def test_a_planted_mistake_is_found_and_made_small(tmp_path: Path, sound: Target) -> None:
-    """The finding names one input that brings it back; a gateway without the mistake does not mind that input."""
+    """The finding names one input that brings it back; a gateway without the planted error handles that input well."""
     campaign = Campaign(settings(tmp_path, "addresses", most_inputs=8), lambda line: None, planted)
     campaign.run()
     found = json.loads(campaign.files[0].read_text())
@@ -64,7 +64,7 @@ def test_a_planted_mistake_is_found_and_made_small(tmp_path: Path, sound: Target
 
 
 def test_every_kind_gets_through_to_the_gateway(tmp_path: Path) -> None:
-    """Inputs of each kind, in turns, are handled and leave no finding."""
+    """Inputs of every kind are handled, and there is no finding."""
     campaign = Campaign(settings(tmp_path, most_inputs=1_500), lambda line: None)
     assert campaign.run() >= 1_500
     assert [file.read_text() for file in campaign.files] == []
@@ -73,7 +73,7 @@ def test_every_kind_gets_through_to_the_gateway(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_never_ends_holds_nothing_up(sound: Target) -> None:
-    """Server-Sent Events go on until their client leaves; what came after them is left for another connection."""
+    """An event stream goes on until its client leaves. The driver does not wait for answers to requests after it."""
     kind = sound.kinds["http"]
     headers = b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + TOKEN.encode()
     live = b"GET /SEMP/v2/monitor/msgVpns/default/replayLogs/default/live" + headers + b"\r\n\r\n"
@@ -86,7 +86,7 @@ def test_a_stream_that_never_ends_holds_nothing_up(sound: Target) -> None:
 def test_what_is_sent_on_a_session_that_was_ended_is_not_waited_for(
     sound: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway ends it for a target that is none; what came after that is left for another connection."""
+    """A target of a wrong type makes the gateway end the session. The driver waits for no answer to later inputs."""
     monkeypatch.setattr("tests.fuzz.driver.SILENT_SECONDS", 5.0)
     kind = sound.kinds["addresses"]
     good = kind.input(SEED, 0, 0)
@@ -96,7 +96,7 @@ def test_what_is_sent_on_a_session_that_was_ended_is_not_waited_for(
 
 
 def test_what_its_sender_settles_is_not_waited_for(sound: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway owes no outcome for it; it does for all others."""
+    """The gateway owes no outcome for a delivery that its sender settles; it owes one for all others."""
     monkeypatch.setattr("tests.fuzz.driver.SILENT_SECONDS", 5.0)
     kind = sound.kinds["apart"]
     inputs = [kind.input(SEED, 100 + place, place) for place in range(10)]
@@ -106,13 +106,13 @@ def test_what_its_sender_settles_is_not_waited_for(sound: Target, monkeypatch: p
 
 
 def test_halving_ends_at_the_input_that_fails() -> None:
-    """One of many is found; where two are needed together, both halves are kept."""
+    """One input of many is found; if two are needed together, both halves are kept."""
     assert narrowed(range(100), lambda numbers: 77 in numbers) == [77]
     assert narrowed(range(8), lambda numbers: {1, 6} <= set(numbers)) == list(range(8))
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    """Seed, counts and the next number are the file's; no number is handed out again."""
+    """Seed, counts and next number come from the file; no number is handed out twice."""
     first = Progress(tmp_path / "state.json", seed=7)
     first.finish("frames", first.take("frames", 10), 4)
     first.take("frames", 10)
@@ -147,13 +147,13 @@ FEW = range(50)
 
 
 def digests() -> list[str]:
-    """What some inputs of each kind come to."""
+    """A digest of some inputs of each kind."""
     made = (b"".join(kind.input(3, number, number) for number in FEW) for kind in KINDS.values())
     return [hashlib.sha256(inputs).hexdigest() for inputs in made]
 
 
 def test_a_number_means_the_same_input_in_every_process() -> None:
-    """Neither the hashes of texts, which change from process to process, nor what was made before has a say."""
+    """An input depends neither on Python's string hashes, which differ between processes, nor on earlier inputs."""
     told = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.test_fuzz"],
         cwd=ROOT,
@@ -167,7 +167,9 @@ def test_a_number_means_the_same_input_in_every_process() -> None:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_inputs_of_one_connection_fit_into_what_it_may_send(kind: Kind) -> None:
-    """No frame of those kinds that share a connection is larger than the gateway takes, or it would end the others'."""
+    """
+    Where inputs share a connection, no frame is too large for the gateway, which would end the connection of them all.
+    """
     if kind.answer is Answer.END or kind.where is Listener.ADMINISTRATION:
         return
     for number in SOME:

@@ -27,26 +27,26 @@ from .scene import Scene
 
 PUBLISHED: Final = 300
 FOLDER: Final = ROOT / "build" / "ha"
-"""Where the logs of all parts are after a failure."""
+"""The folder of the logs of all parts after a failure."""
 DURABLE_SECONDS: Final = 30.0
-"""For the gateway to have asked how durable its commits are."""
+"""Time for the gateway to find out how durable its commits are."""
 
 
 def within(seconds: float, most: float) -> str:
-    """A sentence's end; Failed where it took longer."""
+    """The end of a sentence with the seconds; raises Failed if it took longer than ``most``."""
     if seconds > most:
         raise Failed(f"accepted again after {seconds:.1f} s, not within {most:g} s")
     return f"accepted again after {seconds:.1f} s"
 
 
 class Steps:
-    """What is done, one after the other, and what is said of it."""
+    """The steps of a run, in order, and the sentence that each returns."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
 
     def all(self) -> list[tuple[str, Callable[[], str]]]:
-        """Each with its title."""
+        """Each step with its title."""
         return [
             ("etcd, and three PostgreSQL servers under Patroni", self.start_cluster),
             ("two gateways: one is active, one waits", self.start_gateways),
@@ -58,13 +58,13 @@ class Steps:
         ]
 
     def start_cluster(self) -> str:
-        """All of the database."""
+        """Start the whole database cluster."""
         self._scene.cluster.start()
         primary, standby = self._scene.cluster.primary(), self._scene.cluster.synchronous_standby()
         return f"{primary.name} is the primary, {standby.name} its synchronous standby"
 
     def start_gateways(self) -> str:
-        """Both gateways."""
+        """Start both gateways."""
         self._scene.start_gateways()
         pair = self._scene.pair
         pair.wait_until_whole()
@@ -79,7 +79,7 @@ class Steps:
         )
 
     def publish(self) -> str:
-        """Clients, which go on until the end."""
+        """Start the clients, which work until the end."""
         scene = self._scene
         scene.start_clients()
         wait_until(
@@ -88,7 +88,7 @@ class Steps:
         return f"{len(scene.ledger.accepted):,} messages are accepted; they go on"
 
     def read_on_standby(self) -> str:
-        """History and live, from a standby of the database; what is accepted goes on meanwhile."""
+        """Read history and live messages from a standby of the database, while messages are accepted."""
         scene = self._scene
         waiting = scene.pair.other(scene.pair.active)
         scene.audit()
@@ -98,9 +98,9 @@ class Steps:
         return f"{waiting.name} waits, and gave a reader the log's {count:,} messages from a standby"
 
     def happen(self, fault: faults.Fault) -> str:
-        """A part is killed or stopped, and comes back."""
+        """Kill or stop a part, which then comes back."""
         scene = self._scene
-        chance = random.Random(2)  # by which the standby that is lost is the synchronous one
+        chance = random.Random(2)  # with this seed the standby that is lost is the synchronous one
         said = within(fault.happen(scene, chance), fault.most_seconds)
         scene.settle()
         primary, standby = scene.cluster.primary().name, scene.cluster.synchronous_standby().name
@@ -109,12 +109,12 @@ class Steps:
         )
 
     def kill_etcd(self) -> str:
-        """Nothing happens: the primary reaches all others."""
+        """Kill etcd: nothing happens, because the primary reaches all other nodes."""
         scene = self._scene
         primary = scene.cluster.primary()
         with faults.lost(scene.cluster.etcd):
             said = within(scene.accepted_again(), faults.BUSY_SECONDS)
-            time.sleep(10)  # longer than Patroni tries
+            time.sleep(10)  # longer than Patroni retries
             said_then = within(scene.accepted_again(), faults.BUSY_SECONDS)
         scene.settle()
         if scene.cluster.primary() is not primary:
@@ -122,7 +122,7 @@ class Steps:
         return f"{said}, ten seconds later {said_then}; {primary.name} is still the primary"
 
     def account(self) -> str:
-        """All that was told, beside what the log has."""
+        """Compare everything that clients were told with the log."""
         scene = self._scene
         accepted = scene.drain()
         count = len(scene.ledger.log)
@@ -138,7 +138,7 @@ class Steps:
 
 
 def run(scene: Scene) -> bool:
-    """Do the steps until one fails; whether none did."""
+    """Run the steps until one fails; returns whether none did."""
     for number, (title, step) in enumerate(Steps(scene).all(), start=1):
         began = time.monotonic()
         print(f"{number:>2}. {title}", flush=True)
@@ -155,7 +155,7 @@ def run(scene: Scene) -> bool:
 
 
 def ready() -> str:
-    """What is missing here, in a sentence; nothing where all is there."""
+    """A sentence about missing programs; empty if all are there."""
     try:
         programs()
     except NoServer as error:
@@ -166,12 +166,12 @@ def ready() -> str:
 
 
 def end_by_signal(number: int, _: object) -> None:
-    """A signal to end is an exception: everything is put away."""
+    """A signal to end becomes an exception, so that everything is cleaned up."""
     raise SystemExit(128 + number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; the exit status."""
+    """Run it; returns the exit status."""
     argparse.ArgumentParser(prog="./run ha", description=__doc__).parse_args(arguments)
     if lack := ready():
         print(lack, file=sys.stderr)

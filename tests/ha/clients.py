@@ -1,4 +1,4 @@
-"""Publishers and consumers with several addresses: when one gateway goes away, they go on with the next."""
+"""Publishers and consumers with several addresses: when one gateway goes away, they connect to the next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Address = tuple[str, int]
 
 GONE: Final = (Refused, OSError, struct.error)
 ATTEMPT_SECONDS: Final = 2
-"""For an answer while a connection is made: a process that was stopped has its kernel take connections."""
+"""Time-out for answers while a connection is made: the kernel accepts connections for a stopped process."""
 BETWEEN_SECONDS: Final = 0.05
 TICK_SECONDS: Final = 0.02
 OUTSTANDING: Final = 200
@@ -34,19 +34,19 @@ class Pace(NamedTuple):
     every: float
     """Seconds between two bursts."""
     patience: float | None
-    """As a client's."""
+    """The ``patience`` of ``Client``."""
 
 
 class Client:
-    """Goes round the addresses, on a thread of its own, until it is told to end."""
+    """Tries the addresses in turn, on a thread of its own, until it is told to end."""
 
     def __init__(
         self, addresses: Sequence[Address], name: str, ledger: Ledger, patience: float | None
     ) -> None:
         """
         Args:
-            patience: Seconds without a sign of life, where one is due, after which it goes on with the next address;
-                None never gives up by itself, as a client without heartbeats.
+            patience: Seconds of silence, where something is due, after which it tries the next address;
+                None waits for ever, like a client without heartbeats.
         """
         self._addresses = addresses
         self._name = name
@@ -57,7 +57,7 @@ class Client:
         self._thread.start()
 
     def end(self) -> None:
-        """Have it stop what it does; ``join`` waits for it."""
+        """Tell it to stop; ``join`` waits for its end."""
         self._ending.set()
 
     def join(self) -> None:
@@ -87,16 +87,16 @@ class Client:
 
 
 class Publisher(Client):
-    """Sends numbered messages, each once, whatever becomes of it."""
+    """Sends numbered messages, each once, whatever the outcome."""
 
     def __init__(self, addresses: Sequence[Address], index: int, ledger: Ledger, pace: Pace) -> None:
         self._next = index << PUBLISHER_SHIFT
         self._pace = pace
         self._topic = f"topic://ha/{index}"
         self.pauses = threading.Event()
-        """While it is set nothing is sent."""
+        """While this is set, nothing is sent."""
         self.waiting = 0
-        """Messages on their way."""
+        """The number of messages that await their outcomes."""
         super().__init__(addresses, f"publisher-{index}", ledger, pace.patience)
 
     def _use(self, connection: Connection, gateway: str) -> None:
@@ -121,7 +121,7 @@ class Publisher(Client):
                 self.waiting = len(outcomes.open) + len(burst)
                 if burst:
                     outcomes.send(*(message(number, BODY_BYTES) for number in burst))
-                # What could not be sent in time is not made up for.
+                # Messages that could not be sent in time are not sent later.
                 if outcomes.next - first < allowed - rate:
                     began += (allowed - (outcomes.next - first)) / rate
                     allowed = outcomes.next - first
@@ -135,13 +135,13 @@ class Publisher(Client):
 
 
 class Answers:
-    """What a gateway says of messages on one connection, for the ledger."""
+    """Enters the outcomes of one connection's messages into the ledger."""
 
     def __init__(self, ledger: Ledger, gateway: str) -> None:
         self._ledger = ledger
         self._gateway = gateway
         self.sent: dict[int, float] = {}
-        """When each was sent that is on its way."""
+        """When each message that awaits its outcome was sent."""
 
     def accepted(self, first: int, last: int) -> None:
         """See ``Told``."""
@@ -149,19 +149,19 @@ class Answers:
         self._ledger.accept(numbers, self._gateway, [self.sent.pop(number) for number in numbers])
 
     def rejected(self, number: int) -> None:
-        """Nothing that is done to the parts justifies it."""
+        """A fault: none of the faults of a run justifies a rejection."""
         self._ledger.fault(f"message {name(number)} was not accepted")
 
 
 class Consumer(Client):
-    """Takes all that a queue has, and accepts it."""
+    """Consumes and accepts all messages of a queue."""
 
     def __init__(
         self, addresses: Sequence[Address], queue: str, ledger: Ledger, patience: float | None
     ) -> None:
         self._queue = queue
         self.stopped: str | None = None
-        """A gateway that was stopped past its lease and goes on: what it delivers on an old connection is a fault."""
+        """A gateway that was stopped past its lease and continued: its deliveries on an old connection are faults."""
         self.count = 0
         super().__init__(addresses, f"consumer-{queue}", ledger, patience)
 

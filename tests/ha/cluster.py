@@ -1,4 +1,6 @@
-"""Three PostgreSQL servers under Patroni, of which it makes a primary and two standbys, and the etcd that it asks."""
+"""
+Three PostgreSQL servers under Patroni, which makes one primary and two standbys of them, and the etcd that it uses.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ DATABASE: Final = "postgres"
 USER: Final = "postgres"
 
 TTL_SECONDS: Final = 20
-"""After which a primary that has gone away silently is replaced; Patroni allows no less."""
+"""After this time a primary that has gone away silently is replaced; Patroni's minimum."""
 
 ASK_SECONDS: Final = 2.0
 
@@ -32,12 +34,12 @@ CLUSTER: Final[dict[str, Any]] = {
     "loop_wait": 1,
     "retry_timeout": 5,
     "maximum_lag_on_failover": 1_048_576,
-    # A primary that crashes is replaced at once: it has nothing that the synchronous standby has not.
+    # A crashed primary is replaced immediately: the synchronous standby has all that it has.
     "primary_start_timeout": 0,
     "synchronous_mode": True,
-    # Without a standby commits wait: "accepted" is never worth one machine only.
+    # Without a standby commits wait: an accepted message is never on one machine alone.
     "synchronous_mode_strict": True,
-    # While etcd is away the primary goes on, as long as it reaches all others.
+    # While etcd is unavailable the primary goes on, as long as it reaches all other nodes.
     "failsafe_mode": True,
     "postgresql": {
         "use_pg_rewind": True,
@@ -51,11 +53,11 @@ CLUSTER: Final[dict[str, Any]] = {
         },
     },
 }
-"""What holds for all nodes of a cluster (Patroni: dynamic configuration). docs/guides/two-machines.md shows it."""
+"""The dynamic configuration of all nodes (Patroni). docs/guides/two-machines.md shows it."""
 
 
 class Part:
-    """A program of the cluster's, and all that works in its data folder; ended by the workshop."""
+    """A program of the cluster, and all processes that work in its data folder; the workshop ends them."""
 
     def __init__(self, workshop: Workshop, name: str) -> None:
         self._workshop = workshop
@@ -67,11 +69,11 @@ class Part:
         workshop.watch_folder(self.data)
 
     def crash(self) -> None:
-        """Kill what the program has started, all at once. The program sees it."""
+        """Kill the processes that the program has started, together. The program notices it."""
         send(working_in([self.data]), signal.SIGKILL)
 
     def lose(self) -> None:
-        """Kill all of it, as a machine that is switched off; ``start`` is the opposite."""
+        """Kill all processes, as when a machine is switched off; ``start`` is the opposite."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -79,24 +81,24 @@ class Part:
         self.crash()
 
     def hold(self) -> None:
-        """Stop all of it in its tracks, as a machine that hangs; ``go_on`` is the opposite."""
+        """Stop all processes, as when a machine hangs; ``go_on`` is the opposite."""
         send(self._pids(), signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Have what was held continue."""
+        """Continue the held processes."""
         send(self._pids(), signal.SIGCONT)
 
     def _pids(self) -> list[int]:
         own = [self._process.pid] if self._process is not None and self._process.poll() is None else []
-        # The program first: Patroni must not see its server stop.
+        # The program comes first, so that Patroni does not see its server stop.
         return own + working_in([self.data])
 
 
 class Node(Part):
-    """A member of the cluster."""
+    """A member of the cluster: Patroni and its PostgreSQL server."""
 
     def __init__(self, workshop: Workshop, name: str, etcd: dict[str, dict[str, str]]) -> None:
-        """``etcd``: where it is, as Patroni's configuration says it."""
+        """``etcd`` is the section of Patroni's configuration that says where etcd is."""
         super().__init__(workshop, name)
         self._etcd = etcd
         self.api_port = free_port()
@@ -139,12 +141,14 @@ class Node(Part):
         }
 
     def start(self) -> None:
-        """Start Patroni, which starts PostgreSQL, as what the cluster wants it to be."""
+        """Start Patroni, which starts PostgreSQL in the role that the cluster gives it."""
         program = shutil.which("patroni") or "patroni"
         self._process = self._workshop.start([program, str(self._room / "patroni.yml")], self._room)
 
     def ask(self, path: str) -> dict[str, Any]:
-        """What Patroni says of its server (``patroni``), or of all members (``cluster``); nothing where it does not."""
+        """
+        Patroni's answer about its server (``patroni``) or about all members (``cluster``); empty if there is none.
+        """
         with suppress(httpx.HTTPError, ValueError):
             answer = httpx.get(
                 f"http://127.0.0.1:{self.api_port}/{path}", **PLAIN_HTTP | {"timeout": ASK_SECONDS}
@@ -153,31 +157,29 @@ class Node(Part):
         return {}
 
     def members(self) -> list[dict[str, Any]]:
-        """What Patroni says of each member."""
+        """Patroni's description of each member."""
         return list(self.ask("cluster").get("members", []))
 
 
 NODES: Final = 3
 START_SECONDS: Final = 240.0
-"""A busy machine makes two copies of a database in it."""
+"""The cluster's start time-out: during the start a busy machine makes two copies of a database."""
 
 NEEDED: Final = {"patroni": "patroni", "etcd": "etcd-server"}
-"""Programs, and the Debian packages that have them."""
+"""Programs, and the Debian packages that contain them."""
 
 FOLLOWS: Final = frozenset({"running", "streaming"})
-"""States of a standby that has what its primary has: Patroni 3 and 4 have a word each."""
+"""The states of a standby that follows its primary: Patroni 3 and 4 use different words."""
 
 
 KEEPS_LOCK: Final = (3, 1)
-"""
-Of Patroni, from which on a primary that stood still and goes on does not take back the leader's lock from its
-successor, where it is kept by version 3 of etcd's API (patroni/patroni#2689): two primaries, and what one accepted is
-lost. Older ones, such as Debian 12's, are safe by version 2.
-"""
+"""The Patroni version from which on a primary that stood still does not take the leader's lock back from its successor,
+if the lock is kept through version 3 of etcd's API (patroni/patroni#2689). With an older one, such as Debian 12's,
+there are two primaries, and what one of them accepted is lost; those versions are safe with version 2 of the API."""
 
 
 def patroni_version() -> tuple[int, int]:
-    """Of the Patroni that is installed."""
+    """The version of the installed Patroni."""
     told = subprocess.run(["patroni", "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"(\d+)\.(\d+)", told)
     assert found is not None, told
@@ -185,21 +187,21 @@ def patroni_version() -> tuple[int, int]:
 
 
 def missing() -> list[str]:
-    """Debian packages without which there is no cluster."""
+    """Debian packages that are missing and without which no cluster can be started."""
     return [package for program, package in NEEDED.items() if shutil.which(program) is None]
 
 
 class Etcd(Part):
-    """One etcd, alone: enough to be killed."""
+    """A single etcd, which is enough to be killed."""
 
     def __init__(self, workshop: Workshop) -> None:
         super().__init__(workshop, "etcd")
         self.kind = "etcd3" if patroni_version() >= KEEPS_LOCK else "etcd"
-        """What Patroni's configuration calls it: by the version of its API."""
+        """The name of its section in Patroni's configuration, which depends on the API's version."""
         self._peer_port = free_port()
 
     def start(self) -> None:
-        """Start it, with what it knew."""
+        """Start it with its previous data."""
         here, peer = (f"http://127.0.0.1:{port}" for port in (self.port, self._peer_port))
         command = [shutil.which("etcd") or "etcd", "--name", "etcd", "--data-dir", str(self.data)]
         command += ["--listen-client-urls", here, "--advertise-client-urls", here]
@@ -211,7 +213,7 @@ class Etcd(Part):
 
 
 class Cluster:
-    """All of it; ended by the workshop."""
+    """The whole cluster; the workshop ends it."""
 
     def __init__(self, workshop: Workshop) -> None:
         self.etcd = Etcd(workshop)
@@ -221,7 +223,7 @@ class Cluster:
         ]
 
     def start(self) -> None:
-        """Start all; returns when there is a primary with a synchronous standby and every node follows."""
+        """Start everything; returns when there is a primary with a synchronous standby and every node follows."""
         self.etcd.start()
         for node in self.nodes:
             node.start()
@@ -229,16 +231,16 @@ class Cluster:
 
     def url(self, ports: Sequence[int] = (), *, is_for: str = "read-write") -> str:
         """
-        Where a gateway connects: whichever is the primary.
+        The URL by which a gateway connects to the present primary.
 
         Args:
-            ports: Of somebody in between.
-            is_for: What it does there, as libpq says it; ``prefer-standby`` to read.
+            ports: The ports of proxies in front of the nodes.
+            is_for: The purpose in libpq's words (target_session_attrs); ``prefer-standby`` to read.
         """
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports or [node.port for node in self.nodes])
         return f"postgresql://{USER}@{hosts}/{DATABASE}?target_session_attrs={is_for}&connect_timeout=2"
 
-    # --- who is what --------------------------------------------------------------------------------------------
+    # --- roles --------------------------------------------------------------------------------------------------
 
     def _named(self, *roles: str) -> list[Node]:
         for asked in self.nodes:
@@ -249,19 +251,19 @@ class Cluster:
         return []
 
     def primary(self) -> Node:
-        """The primary; waits for one."""
+        """The primary; waits until there is one."""
         return wait_until(lambda: self._named("leader", "primary"), "a primary", START_SECONDS)[0]
 
     def synchronous_standby(self) -> Node:
-        """The standby that has what was accepted; waits for one."""
+        """The standby that has every accepted message; waits until there is one."""
         return wait_until(lambda: self._named("sync_standby"), "a synchronous standby", START_SECONDS)[0]
 
     def is_whole(self) -> bool:
         """
-        Whether there is a primary with a synchronous standby, all others follow, and each is there.
+        Whether there is a primary with a synchronous standby, all others follow, and each node answers.
 
-        What is known of a node stays in etcd until it is ``ttl`` old. So each is asked itself: a Patroni that has just
-        been started answers only once it has heard from etcd. Without it, a primary that loses etcd steps down.
+        etcd keeps a node's state until it is ``ttl`` old, so each node is asked itself: a Patroni that was just started
+        answers only after it has heard from etcd. Before that, a primary that loses etcd would step down.
         """
         members = self.nodes[0].members()
         roles = sorted(one["role"] for one in members)
@@ -279,5 +281,5 @@ class Cluster:
         return all(state.get("state") in FOLLOWS for state in told) and len(streaming) == NODES - 1
 
     def wait_until_whole(self) -> None:
-        """Until ``is_whole``."""
+        """Wait for ``is_whole``."""
         wait_until(self.is_whole, "a primary with two standbys", START_SECONDS)

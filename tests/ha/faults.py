@@ -1,8 +1,8 @@
 """
 What is done to the parts of a scene in a round, and how long publishers may wait because of it.
 
-Each fault begins when all is well. It returns how many seconds publishers waited, once they wait no longer; what it has
-taken away is given back by then, or on its way.
+Each fault begins when all is well. It returns the seconds for which publishers waited, after they no longer wait; by
+then the lost part is back or starting.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from .processes import Failed
 from .scene import Scene
 
 BUSY_SECONDS: Final = 30.0
-"""What it may take on a busy machine for which nothing else is said."""
+"""The longest wait on a busy machine, unless a fault has its own limit."""
 SILENT_SECONDS: Final = TTL_SECONDS + BUSY_SECONDS
-"""The same where it has to be noticed first that a machine is gone."""
+"""The same if the loss of a machine must be detected first."""
 WAITS_SECONDS: Final = 60.0
 
 
 Part = PairGateway | Node | Etcd
-"""What may be lost, or stand still."""
+"""A part that can be lost or held."""
 
 
 class Fault(NamedTuple):
-    """Something that happens to one part."""
+    """A fault of one part."""
 
     name: str
     weight: int
-    """How often, beside the others."""
+    """Its frequency, compared with other faults."""
     most_seconds: float
-    """The longest that publishers may wait."""
+    """The longest time for which publishers may wait."""
     happen: Callable[[Scene, random.Random], float]
 
 
 @contextmanager
 def lost(part: Part) -> Iterator[None]:
-    """It is gone until the block ends."""
+    """The part is killed until the end of the block."""
     part.lose()
     try:
         yield
@@ -55,7 +55,7 @@ def lost(part: Part) -> Iterator[None]:
 
 @contextmanager
 def held(part: Part) -> Iterator[None]:
-    """It stands still until the block ends."""
+    """The part stands still until the end of the block."""
     part.hold()
     try:
         yield
@@ -64,13 +64,13 @@ def held(part: Part) -> Iterator[None]:
 
 
 def gateway_killed(scene: Scene, chance: random.Random) -> float:
-    """The active gateway is gone; it is started again."""
+    """The active gateway is killed and started again."""
     with lost(scene.pair.active):
         return scene.accepted_again()
 
 
 def gateway_stopped(scene: Scene, chance: random.Random) -> float:
-    """The active gateway is stopped for longer than its lease, under load, and goes on: it is deposed."""
+    """The active gateway is stopped under load for longer than its lease, and continues: it is deposed."""
     active = scene.pair.active
     with held(active):
         seconds = scene.accepted_again()
@@ -82,7 +82,7 @@ def gateway_stopped(scene: Scene, chance: random.Random) -> float:
 
 
 def gateway_paused(scene: Scene, chance: random.Random) -> float:
-    """The active gateway is stopped for a moment, as by a machine that swaps, or for about as long as its lease."""
+    """The active gateway is stopped for a moment, like on a machine that swaps, or for about its lease."""
     with held(scene.pair.active):
         scene.ledger.mark()
         time.sleep(chance.uniform(0.2, 8))
@@ -90,7 +90,7 @@ def gateway_paused(scene: Scene, chance: random.Random) -> float:
 
 
 def waiting_gateway_killed(scene: Scene, chance: random.Random) -> float:
-    """Nobody notices."""
+    """The waiting gateway is killed; no client notices."""
     with lost(scene.pair.other(scene.pair.active)):
         return scene.accepted_again()
 
@@ -102,13 +102,13 @@ def primary_crashed(scene: Scene, chance: random.Random) -> float:
 
 
 def primary_lost(scene: Scene, chance: random.Random) -> float:
-    """The primary and its Patroni are killed, and started again when there is another one."""
+    """The primary and its Patroni are killed, and started again when there is another primary."""
     with lost(scene.cluster.primary()):
         return scene.accepted_again()
 
 
 def primary_stopped(scene: Scene, chance: random.Random) -> float:
-    """The primary's machine stands still until there is another one, and goes on."""
+    """The primary's machine stands still until there is another primary, and continues."""
     with held(scene.cluster.primary()):
         seconds = scene.accepted_again()
         time.sleep(chance.uniform(0, 3))
@@ -116,7 +116,7 @@ def primary_stopped(scene: Scene, chance: random.Random) -> float:
 
 
 def standby_lost(scene: Scene, chance: random.Random) -> float:
-    """A standby and its Patroni are killed and started again; often it is the synchronous one."""
+    """A standby and its Patroni are killed and started again; often it is the synchronous standby."""
     primary, standby = scene.cluster.primary(), scene.cluster.synchronous_standby()
     if chance.random() < 0.3:
         standby = next(node for node in scene.cluster.nodes if node not in (primary, standby))
@@ -125,7 +125,9 @@ def standby_lost(scene: Scene, chance: random.Random) -> float:
 
 
 def standby_stopped(scene: Scene, chance: random.Random) -> float:
-    """The synchronous standby's machine stands still, for a moment or until there is another one, and goes on."""
+    """
+    The synchronous standby's machine stands still, for a moment or until another one is synchronous, and continues.
+    """
     with held(standby := scene.cluster.synchronous_standby()):
         scene.ledger.mark()
         if chance.random() < 0.5:
@@ -135,14 +137,14 @@ def standby_stopped(scene: Scene, chance: random.Random) -> float:
 
 
 def etcd_lost(scene: Scene, chance: random.Random) -> float:
-    """etcd is killed, and comes back; the primary reaches all others, and goes on."""
+    """etcd is killed and comes back; the primary reaches all other nodes, and goes on."""
     with lost(scene.cluster.etcd):
         time.sleep(chance.uniform(0, 12))
         return scene.accepted_again()
 
 
 def etcd_stopped(scene: Scene, chance: random.Random) -> float:
-    """The same with one that stands still."""
+    """etcd stands still and continues; the primary goes on."""
     with held(scene.cluster.etcd):
         time.sleep(chance.uniform(0, 12))
         return scene.accepted_again()
@@ -179,7 +181,7 @@ def _active_proxies(scene: Scene) -> list[Proxy]:
 
 
 def connections_cut(scene: Scene, chance: random.Random) -> float:
-    """All connections of the active gateway are cut, a few times, some in the middle of what is said."""
+    """All connections of the active gateway are cut, several times, some in the middle of a message."""
     proxies = _active_proxies(scene)
     fates = (Fate.PASS, Fate.PASS, Fate.PASS, Fate.PASS_AND_CUT, Fate.CUT, Fate.HALVE_AND_CUT)
     with _fate(proxies, lambda way, number, chunk: chance.choice(fates) if number > 8 else Fate.PASS):
@@ -192,7 +194,7 @@ def connections_cut(scene: Scene, chance: random.Random) -> float:
 
 
 def connections_delayed(scene: Scene, chance: random.Random) -> float:
-    """For some seconds all that the active gateway and the database say to each other takes a while."""
+    """For some seconds, everything between the active gateway and the database is delayed."""
 
     def late(way: Way, number: int, chunk: bytes) -> Fate:
         time.sleep(chance.uniform(0, 0.3))
@@ -204,7 +206,7 @@ def connections_delayed(scene: Scene, chance: random.Random) -> float:
 
 
 def connections_swallowed(scene: Scene, chance: random.Random) -> float:
-    """The active gateway and the database do not hear each other for a while, as behind a firewall that drops."""
+    """Nothing passes between the active gateway and the database for a while, as behind a firewall that drops."""
     proxies = _active_proxies(scene)
     with _fate(proxies, lambda way, number, chunk: Fate.SWALLOW):
         scene.ledger.mark()
@@ -215,7 +217,7 @@ def connections_swallowed(scene: Scene, chance: random.Random) -> float:
 
 
 def gateway_cut_off(scene: Scene, chance: random.Random) -> float:
-    """The active gateway can connect to no database, and the other one can: it takes over."""
+    """The active gateway cannot connect to the database, but the other one can: it takes over."""
     active = scene.pair.active
     proxies = scene.proxies[active.name]
     try:
@@ -237,7 +239,7 @@ PRIMARY_CRASHED: Final = Fault("primary crashed", 5, 30.0, primary_crashed)
 PRIMARY_LOST: Final = Fault("primary's machine lost", 1, SILENT_SECONDS, primary_lost)
 STANDBY_LOST: Final = Fault("standby's machine lost", 3, BUSY_SECONDS, standby_lost)
 IN_TURN: Final = (GATEWAY_KILLED, GATEWAY_STOPPED, PRIMARY_CRASHED, PRIMARY_LOST, STANDBY_LOST)
-"""What ``./run ha`` does."""
+"""The faults of ``./run ha``, in order."""
 
 FAULTS: Final = (
     GATEWAY_KILLED,
@@ -257,4 +259,4 @@ FAULTS: Final = (
     Fault("connections to the database silent", 3, BUSY_SECONDS, connections_swallowed),
     Fault("active gateway cut off from the database", 3, BUSY_SECONDS, gateway_cut_off),
 )
-"""All there is; every run begins with each of them once."""
+"""All faults; every run begins with each of them once."""

@@ -1,10 +1,10 @@
 """
-What was sent, accepted and received, and what of it no pair of gateways may do.
+What was sent, accepted and received, and the faults in it that no pair of gateways may show.
 
-Each message is sent once: what became of one whose answer was lost with the connection is in doubt, and it is in the
-log once or not at all. So these are faults: an accepted message that is not in the log, one that is there twice, ids
-that do not rise by publisher, an id that was told for two messages, gateways that accept in turns, a delivery of one
-that was stopped past its lease.
+Each message is sent once. If its outcome was lost with the connection it is in doubt, and is in the log once or not at
+all. These are faults: an accepted message that is not in the log; a message that is there twice; ids that do not rise
+by publisher; an id that was told for two messages; two gateways that accept in turn; a delivery from a gateway that was
+stopped past its lease.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 PUBLISHER_SHIFT: Final = 40
-"""A message's number has its publisher above this bit."""
+"""The bits of a message's number from here on are its publisher."""
 
 
 class Acceptance(NamedTuple):
-    """That a message was accepted, and by whom."""
+    """The acceptance of a message: by which gateway, and when."""
 
     gateway: str
     at: float
-    """Seconds of the monotonic clock."""
+    """The time of the acceptance, in seconds of the monotonic clock."""
 
 
 class Ledger:
-    """Kept by publishers, consumers and whoever reads the log, each on a thread of its own."""
+    """Publishers, consumers and the reader of the log keep it, each on a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.faults: list[str] = []
         self.accepted: dict[int, Acceptance] = {}
-        """By the message's number."""
+        """The acceptances, by message number."""
         self.log: dict[int, int] = {}
-        """What the log has: number by id."""
+        """The content of the log: number by id."""
         self._ids: dict[int, int] = {}
         """Id by number."""
         self._told: dict[int, int] = {}
-        """Number by id, as consumers were told."""
+        """Number by id, as told to consumers."""
         self._received: dict[str, set[int]] = {}
         self._last: dict[int, int] = {}
-        """By publisher, the last number that the log has."""
+        """The last number in the log, by publisher."""
         self._last_id = 0
         self._new: list[int] = []
-        """Accepted numbers that nobody has looked for yet."""
+        """Accepted numbers that have not been looked for yet."""
         self._mark = 0.0
         self._first_after_mark: float | None = None
 
     def fault(self, text: str) -> None:
-        """Something happened that must not."""
+        """Record a fault."""
         with self._lock:
             self.faults.append(text)
 
     # --- what clients see ---------------------------------------------------------------------------------------
 
     def accept(self, numbers: Iterable[int], gateway: str, sent: Iterable[float]) -> None:
-        """These, sent at these times, were accepted."""
+        """These messages, sent at these times, were accepted."""
         now = time.monotonic()
         with self._lock:
             for number, sent_at in zip(numbers, sent, strict=True):
@@ -68,7 +68,7 @@ class Ledger:
                     self._first_after_mark = now
 
     def receive(self, consumer: str, message_id: int, number: int) -> None:
-        """A consumer was given a message."""
+        """A message was delivered to a consumer."""
         with self._lock:
             before = self._told.setdefault(message_id, number)
             if before != number:
@@ -76,25 +76,27 @@ class Ledger:
             self._received.setdefault(consumer, set()).add(number)
 
     def mark(self) -> None:
-        """From now on ``seconds_without`` counts."""
+        """Start measuring ``seconds_without``."""
         with self._lock:
             self._mark = time.monotonic()
             self._first_after_mark = None
 
     def seconds_without(self) -> float | None:
-        """From the mark until the first acceptance of a message that was sent after it; None before that."""
+        """
+        Seconds from the mark until the first acceptance of a message that was sent after the mark; None before that.
+        """
         with self._lock:
             return None if self._first_after_mark is None else self._first_after_mark - self._mark
 
-    # --- what the log has ---------------------------------------------------------------------------------------
+    # --- the content of the log ---------------------------------------------------------------------------------
 
     @property
     def last_id(self) -> int:
-        """Of the log, as far as it was read."""
+        """The last id of the log that was read."""
         return self._last_id
 
     def read(self, rows: Iterable[tuple[int, int]]) -> None:
-        """What the log has behind ``last_id``: (id, number), in the order of ids."""
+        """Enter the log's messages after ``last_id``: (id, number), in the order of ids."""
         with self._lock:
             for message_id, number in rows:
                 if message_id <= self._last_id:
@@ -112,7 +114,7 @@ class Ledger:
                 self.log[message_id] = number
 
     def check(self, accepted: Iterable[int]) -> None:
-        """Whether all these, which had been accepted before the log was read, are there."""
+        """Check that these messages, which had been accepted before the log was read, are in the log."""
         with self._lock:
             lost = [number for number in accepted if number not in self._ids]
             if lost:
@@ -122,7 +124,7 @@ class Ledger:
 
     def check_all(self, takeovers: int) -> None:
         """
-        Compare all that was told with the log.
+        Compare everything that clients were told with the log.
 
         Args:
             takeovers: How often a gateway has become the active one, the first one included.
@@ -142,17 +144,17 @@ class Ledger:
                 )
 
     def take_accepted(self) -> list[int]:
-        """Numbers accepted since this was asked last."""
+        """The numbers that were accepted since the last call."""
         with self._lock:
             taken, self._new = self._new, []
             return taken
 
     def missing(self, consumer: str) -> list[int]:
-        """Numbers of messages in the log that a consumer was not given yet."""
+        """The numbers of messages in the log that were not delivered to a consumer yet."""
         with self._lock:
             return sorted(set(self.log.values()) - self._received.get(consumer, set()))
 
 
 def name(number: int) -> str:
-    """A message as people are told."""
+    """A message as people read it."""
     return f"{number >> PUBLISHER_SHIFT}/{number & ((1 << PUBLISHER_SHIFT) - 1)}"

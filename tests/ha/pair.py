@@ -1,4 +1,4 @@
-"""Two gateways on one database, each a process of its own."""
+"""Two gateways on one database, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ subscriptions = ["ha/>"]
 
 
 class PairGateway:
-    """One of the two; it keeps its port over restarts."""
+    """One of the two gateways; it keeps its ports over restarts."""
 
     def __init__(self, workshop: Workshop, name: str, config: str) -> None:
         self._workshop = workshop
@@ -50,7 +50,7 @@ class PairGateway:
         self.address: Address = ("127.0.0.1", free_port())
 
     def start(self) -> None:
-        """Start it; returns when it can be asked, whether it is active or waits."""
+        """Start it; returns when it answers, whether it is active or waits."""
         host, port = self.address
         self._process = GatewayProcess(
             self._folder, self._config, listen=(f"{host}:{port}",), module="gateway"
@@ -76,13 +76,15 @@ class PairGateway:
             os.kill(self._process.pid, number)
 
     def close(self) -> None:
-        """End it as an administrator would."""
+        """Stop it as an administrator would."""
         process, self._process = self._process, None
         if process is not None and process.is_running:
             process.stop()
 
     def readiness(self) -> dict[str, Any]:
-        """What ``/readyz`` says, with its status as ``status``; only that, 0, where it does not answer."""
+        """
+        The answer of ``/readyz``, with its HTTP status as ``status``; only a ``status`` of 0 if there is no answer.
+        """
         if self._process is None:
             return {"status": 0}
         try:
@@ -94,7 +96,7 @@ class PairGateway:
             return {"status": 0}
 
     def durability(self) -> str:
-        """What an accepted message survives, as the gateway says it."""
+        """What an accepted message survives, according to the gateway."""
         assert self._process is not None
         url = f"{self._process.ready['admin']}/SEMP/v2/monitor/msgVpns/default"
         answer = httpx.get(url, **PLAIN_HTTP | {"timeout": ASK_SECONDS}).json()
@@ -107,11 +109,11 @@ class PairGateway:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for the other one."""
+        """Whether it waits for the other gateway's end."""
         return bool(self.readiness().get("state") == "waiting")
 
     def failure(self) -> str:
-        """Why it is not well: it has ended by itself, or a traceback is in its log; nothing where it is well."""
+        """Why it has failed: it has ended by itself, or its log has a traceback; empty if it is well."""
         if self._process is None:
             return ""
         if not self._process.is_running:
@@ -121,13 +123,13 @@ class PairGateway:
 
 
 class Pair:
-    """Both, with two queues that get all that is published below ``ha/``."""
+    """Both gateways, with two queues that get all messages published below ``ha/``."""
 
     def __init__(self, workshop: Workshop, urls: Sequence[str], read_url: str) -> None:
         """
         Args:
-            urls: Of the database, one for each gateway.
-            read_url: Of its standbys.
+            urls: The URLs of the database, one for each gateway.
+            read_url: The URL of the database's standbys.
         """
         queues = "".join(QUEUE.format(name=name) for name in QUEUES)
         self.gateways = [
@@ -139,11 +141,11 @@ class Pair:
 
     @property
     def addresses(self) -> list[Address]:
-        """Where clients connect, in their order."""
+        """The addresses for clients, in the order in which they try them."""
         return [gateway.address for gateway in self.gateways]
 
     def start(self) -> None:
-        """Start both, the first one to be active."""
+        """Start both; the first one becomes active."""
         for gateway in self.gateways:
             gateway.start()
             wait_until(self._active, "an active gateway", READY_SECONDS)
@@ -158,14 +160,14 @@ class Pair:
         return [gateway for gateway in self.gateways if gateway.is_active]
 
     def is_whole(self) -> bool:
-        """Whether one is active and the other waits."""
+        """Whether one gateway is active and the other waits."""
         return sorted((one.is_active, one.is_waiting) for one in self.gateways) == [
             (False, True),
             (True, False),
         ]
 
     def wait_until_whole(self, seconds: float = READY_SECONDS) -> None:
-        """Until ``is_whole``."""
+        """Wait for ``is_whole``."""
         try:
             wait_until(self.is_whole, "one active gateway and one that waits", seconds)
         except AssertionError as failed:
@@ -174,9 +176,9 @@ class Pair:
 
     @property
     def active(self) -> PairGateway:
-        """The active one; waits for it."""
+        """The active gateway; waits until there is one."""
         return wait_until(self._active, "an active gateway", READY_SECONDS)[0]
 
     def other(self, gateway: PairGateway) -> PairGateway:
-        """The one that is not this one."""
+        """The other gateway of the two."""
         return next(one for one in self.gateways if one is not gateway)

@@ -1,8 +1,8 @@
 """
-Processes of a run, and a guard that ends them: whatever happens to whoever started them, none of them stays behind.
+The processes of a run, and a guard that ends them: whatever happens to their starter, none of them stays behind.
 
-PostgreSQL's processes are not their starter's children once Patroni has died, and each begins a session of its own. So
-they are known by their working folder, which is their data folder.
+After Patroni has died, PostgreSQL's processes are no longer children of the starter, and each has a session of its own.
+So they are recognized by their working folder, which is their data folder.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from tests.support import proc
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 LOOK_SECONDS: Final = 0.02
-"""Between two looks at what is to end."""
+"""Pause between two checks of the processes that must end."""
 
 STOP_SECONDS: Final = 15.0
 
 _OWNER: Final = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-"""Who runs what refuses to be run by root."""
+"""The user for programs that refuse to run as root."""
 
 
 class Failed(AssertionError):
-    """Something did not become what it should, or was not found."""
+    """Something did not reach the expected state, or was not found."""
 
 
 def working_in(folders: Iterable[Path]) -> list[int]:
-    """Processes whose working folder is one of these."""
+    """The processes whose working folder is one of these."""
     wanted = {str(folder) for folder in folders}
     found = []
     for pid in proc.everything():
@@ -50,17 +50,17 @@ def working_in(folders: Iterable[Path]) -> list[int]:
 
 
 def started_at(pid: int) -> str:
-    """When a process began, in ticks since the boot, or nothing: another one may get its number later."""
+    """The start time of a process in ticks since boot, or an empty text: its id may be reused later."""
     return "".join(proc.stat(pid)[19:20])
 
 
 def runs(pid: int, began: str) -> bool:
-    """Whether the process that began then has not ended yet."""
+    """Whether the process with this start time still runs."""
     return bool(began) and started_at(pid) == began and proc.is_alive(pid)
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """A signal to each of these that is there."""
+    """Send a signal to those of the processes that exist."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -80,8 +80,8 @@ def end_all(pids: Sequence[tuple[int, str]], folders: Sequence[Path]) -> None:
 
 class Workshop:
     """
-    A temporary folder, and the processes that work for it, as a context manager. At its end, also at that of a process
-    that was killed, all of them are ended and the folder is gone.
+    A temporary folder and the processes that work in it, as a context manager. At its end, even if this process is
+    killed, all of them are ended and the folder is removed.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Workshop:
         self._guard.wait()
 
     def room(self, name: str) -> Path:
-        """A folder of the unprivileged user's."""
+        """Make a folder that belongs to the unprivileged user."""
         room = self.folder / name
         room.mkdir()
         if _OWNER is not None:
@@ -114,7 +114,7 @@ class Workshop:
         return room
 
     def start(self, command: Sequence[str], room: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a process, as the unprivileged user, in a room; what it says goes to a file beside it."""
+        """Start a process in a room as the unprivileged user; its output goes to a file next to the room."""
         owner: dict[str, Any] = {}
         if _OWNER is not None:
             owner = {"user": _OWNER.pw_uid, "group": _OWNER.pw_gid, "extra_groups": []}
@@ -133,11 +133,11 @@ class Workshop:
         return process
 
     def watch(self, pid: int) -> None:
-        """Have this process ended, too."""
+        """Have the guard end this process, too."""
         self._tell(f"process {pid} {started_at(pid)}")
 
     def watch_folder(self, folder: Path) -> None:
-        """Have all processes ended that work in this folder."""
+        """Have the guard end all processes that work in this folder."""
         self._tell(f"folder {folder} -")
 
     def _tell(self, line: str) -> None:
@@ -147,7 +147,7 @@ class Workshop:
 
 
 def guard(folder: Path) -> None:
-    """Read what there is to end, until whoever writes it is gone; end it, and remove the folder."""
+    """Read what must be ended, until the writer is gone; then end it, and remove the folder."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pids: list[tuple[int, str]] = []
     folders: list[Path] = []

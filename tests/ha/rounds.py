@@ -24,12 +24,12 @@ from .scene import Scene
 
 ROUNDS: Final = 200
 DRAIN_EVERY: Final = 10
-"""Rounds between two looks at what the queues have delivered."""
+"""The number of rounds between two checks of what the queues have delivered."""
 FOLDER: Final = ROOT / "build" / "soak-ha"
 
 
 def chosen(rounds: int, chance: random.Random) -> Iterator[Fault]:
-    """What happens in each round: each fault once, in any order, then by their weights."""
+    """The fault of each round: each fault once in random order, then random ones by weight."""
     first = chance.sample(FAULTS, len(FAULTS))
     weights = [fault.weight for fault in FAULTS]
     for number in range(rounds):
@@ -44,11 +44,11 @@ class Rounds:
         self._chance = random.Random(seed)
         self._seconds: dict[str, list[float]] = {}
         self._told = 0
-        """Faults that were printed."""
+        """The number of faults already printed."""
         self._rounds = 0
 
     def run(self, rounds: int) -> bool:
-        """Whether all is well."""
+        """Run the rounds; returns whether all is well."""
         try:
             self._scene.cluster.start()
             self._scene.start_gateways()
@@ -60,7 +60,7 @@ class Rounds:
                 self._scene.read_log(gateway)
         except AssertionError as failed:
             self._scene.ledger.fault(f"{failed}")
-        finally:  # also where somebody has had enough
+        finally:  # also after an interrupt
             self._tell_faults()
             print(self._summary(), flush=True)
             if self._scene.ledger.faults:
@@ -113,7 +113,7 @@ class Rounds:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; the exit status."""
+    """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="./run soak ha", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Everything of a run: the cluster, the pair, clients that publish and consume all the while, and their ledger."""
+"""Everything in a run: the cluster, the pair, clients that publish and consume all the time, and their ledger."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from .pair import NAMES, QUEUES, Pair, PairGateway
 from .processes import Workshop
 
 PACES: Final = (Pace(60, 0.02, None), Pace(60, 0.02, 2.0), Pace(250, 0.5, 2.0))
-"""Of the publishers. The first one stays with a gateway that was stopped, and sends to it; the last one's bursts are
-more than one statement takes."""
+"""The paces of the publishers. The first one stays connected to a gateway that is stopped, and sends to it; the last
+one's bursts exceed one statement."""
 PATIENCES: Final = (None, 2.0)
-"""Of the consumers, in seconds; the first one stays, too."""
+"""The patience of each consumer, in seconds. The first one stays connected, too."""
 DRAIN_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 60.0
-"""For acceptance to go on, whatever was done."""
+"""Time until messages are accepted again after any fault."""
 
 
 class Scene:
-    """A context manager; nothing of it stays behind."""
+    """A context manager that leaves nothing behind."""
 
     def __init__(self, *, proxied: bool = False) -> None:
-        """``proxied``: what the gateways say to the database goes through proxies, which can be cut."""
+        """With ``proxied``, the gateways reach the database through proxies that can be cut."""
         self._proxied = proxied
         self._cleanup = ExitStack()
         self.ledger = Ledger()
         self.proxies: dict[str, list[Proxy]] = {}
-        """By the gateway's name, one in front of each node."""
+        """The proxies of each gateway, one in front of each node."""
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
         self.workshop = self._cleanup.enter_context(Workshop())
@@ -60,7 +60,7 @@ class Scene:
         self._cleanup.close()
 
     def keep_logs(self, folder: Path) -> None:
-        """Copy what all parts have said into a folder, which is emptied first, and say so."""
+        """Copy the logs of all parts into a folder, which is emptied first, and print its name."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for log in self.workshop.folder.glob("*.log"):
@@ -71,12 +71,12 @@ class Scene:
 
     @property
     def pair(self) -> Pair:
-        """The gateways, once they are started."""
+        """The gateways, after their start."""
         assert self._pair is not None, "no gateway was started"
         return self._pair
 
     def start_gateways(self) -> None:
-        """Start both."""
+        """Start both gateways."""
         if self._proxied:
             for name in NAMES:
                 self.proxies[name] = [
@@ -103,32 +103,34 @@ class Scene:
         self.publishers = [Publisher(addresses, index, self.ledger, pace) for index, pace in enumerate(PACES)]
         self.wait_for_acceptance()
 
-    # --- what is waited for -------------------------------------------------------------------------------------
+    # --- waiting ------------------------------------------------------------------------------------------------
 
     def wait_for_acceptance(self) -> float:
-        """Seconds from the ledger's mark until a message was accepted that was sent after it."""
+        """Wait until a message sent after the ledger's mark is accepted; returns the seconds since the mark."""
         return wait_until(lambda: self.ledger.seconds_without() or 0.0, "acceptance goes on", AGAIN_SECONDS)
 
     def accepted_again(self) -> float:
-        """The same from now on."""
+        """The same with a mark that is set now."""
         self.ledger.mark()
         return self.wait_for_acceptance()
 
     def settle(self) -> None:
-        """Until all parts are back, and messages are accepted."""
+        """Wait until all parts are back and messages are accepted."""
         self.cluster.wait_until_whole()
         self.pair.wait_until_whole()
         self.accepted_again()
 
     def watch_stopped(self, gateway: PairGateway | None) -> None:
-        """What this one, stopped past its lease, delivers on connections of before is a fault from now on."""
+        """From now on, deliveries of this gateway, which is stopped past its lease, on old connections are faults."""
         for consumer in self.consumers:
             consumer.stopped = None if gateway is None else "{}:{}".format(*gateway.address)
 
     # --- the account --------------------------------------------------------------------------------------------
 
     def audit(self) -> int:
-        """Read what is new in the log, and look for what was accepted; how often a gateway has taken over."""
+        """
+        Read what is new in the log and look for the accepted messages; returns how often a gateway has taken over.
+        """
         accepted = self.ledger.take_accepted()
         with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
             connection.execute(
@@ -148,7 +150,9 @@ class Scene:
         return int(epoch[0])
 
     def drain(self) -> int:
-        """Have publishers pause until nothing is on its way, and consumers take all there is; what is accepted then."""
+        """
+        Pause publishers until all outcomes are known, and let consumers take everything; returns the accepted messages.
+        """
         for publisher in self.publishers:
             publisher.pauses.set()
         wait_until(
@@ -169,7 +173,7 @@ class Scene:
         return accepted
 
     def read_log(self, gateway: PairGateway) -> int:
-        """Read all of the log as a client of a gateway does, and compare it; how many messages it has."""
+        """Read the whole log as an AMQP client and compare it; returns the number of its messages."""
         host, port = gateway.address
         connection = Connection.connect(host, port, "log-reader")
         connection.attach(sender=False, address="log://>?replay-start=beginning")
@@ -179,7 +183,7 @@ class Scene:
         for batch in received(connection, 1_000):
             found += [(one.message_id, one.number) for one in batch]
             if batch:
-                accept(connection, batch)  # what is unsettled is bounded
+                accept(connection, batch)  # the number of unsettled messages is bounded
             if len(found) >= len(wanted) or time.monotonic() > deadline:
                 break
         connection.close()

@@ -1,6 +1,5 @@
 """
-``./run ha`` does what it says, with the settings that the guide gives; its ledger finds each thing that no pair of
-gateways may do.
+``./run ha`` works, with the settings that the guide gives; its ledger finds everything that no pair of gateways may do.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ OTHER = 1 << PUBLISHER_SHIFT
 
 
 def kept() -> Ledger:
-    """Two publishers, two gateways, one takeover: all is as it should be."""
+    """A ledger without faults: two publishers, two gateways, one takeover."""
     ledger = Ledger()
     ledger.accept([0, 1], "a", [0.0, 0.0])
     ledger.accept([OTHER, 2], "b", [0.0, 0.0])
@@ -33,7 +32,7 @@ def kept() -> Ledger:
 
 
 def test_what_is_well_is_no_fault() -> None:
-    """Ids with holes, a message whose answer was lost, a takeover, a redelivery."""
+    """Gaps in the ids, a message whose outcome was lost, a takeover, and a redelivery are no faults."""
     ledger = kept()
     ledger.receive("q", 1, 0)
     ledger.check(ledger.take_accepted())
@@ -53,14 +52,14 @@ def test_what_is_well_is_no_fault() -> None:
     ],
 )
 def test_a_log_that_is_wrong_is_a_fault(rows: list[tuple[int, int]], fault: str) -> None:
-    """An id that is used again, a message that is there twice, one that comes behind a later one."""
+    """Faults: an id that is used again, a message that is there twice, a message after a later one of its publisher."""
     ledger = kept()
     ledger.read(rows)
     assert any(fault in found for found in ledger.faults), ledger.faults
 
 
 def test_a_lost_message_is_a_fault() -> None:
-    """It was accepted, and the log, read later, does not have it."""
+    """The message was accepted, and the log, which is read later, does not have it."""
     ledger = kept()
     ledger.accept([3], "b", [0.0])
     ledger.check(ledger.take_accepted())
@@ -68,7 +67,7 @@ def test_a_lost_message_is_a_fault() -> None:
 
 
 def test_an_id_told_for_two_messages_is_a_fault() -> None:
-    """Whether two consumers were told, or one, and the log has another."""
+    """The two messages may be told to two consumers, to one, or to one while the log has another."""
     ledger = kept()
     ledger.receive("q", 2, 2)
     ledger.receive("r", 1, 1)
@@ -77,7 +76,7 @@ def test_an_id_told_for_two_messages_is_a_fault() -> None:
 
 
 def test_two_gateways_that_accept_are_a_fault() -> None:
-    """Acceptance goes to and fro more often than gateways took over."""
+    """The accepting gateway changes more often than there were takeovers."""
     ledger = kept()
     ledger.accept([3], "a", [0.0])
     ledger.read([(7, 3)])
@@ -86,7 +85,7 @@ def test_two_gateways_that_accept_are_a_fault() -> None:
 
 
 def test_acceptance_counts_from_what_was_sent_after_the_mark() -> None:
-    """An answer to what was sent before does not show that anybody accepts again."""
+    """The acceptance of a message that was sent before the mark does not show that any gateway accepts again."""
     ledger = Ledger()
     ledger.mark()
     ledger.accept([0], "a", [0.0])
@@ -113,7 +112,7 @@ with Workshop() as workshop:
 
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_nothing_stays_behind(*, is_killed: bool) -> None:
-    """Processes and the folder go with whoever started them, also when that is killed."""
+    """Processes and folder go with their starter, even if it is killed."""
     run = subprocess.Popen(
         [sys.executable, "-c", STARTS_ONE], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -139,7 +138,7 @@ def test_nothing_stays_behind(*, is_killed: bool) -> None:
     reason="minutes of a cluster, whose parts wait for each other's time-outs: ./run ha, and nightly",
 )
 def test_every_step_passes() -> None:
-    """All parts are killed in turn, and every accepted message is there."""
+    """All parts are killed in turn, and every accepted message is in the log."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.ha"],
         cwd=ROOT,
@@ -161,7 +160,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_guide_names_the_settings_that_are_tried(name: str) -> None:
-    """Each setting of the cluster stands in the guide's configuration, with the value that it has here."""
+    """The guide's configuration has each setting of the cluster, with the value that is used here."""
     value = SETTINGS[name]
     written = {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
     assert re.findall(rf"^ +{name}: (\S+)$", GUIDE, re.MULTILINE) == [written]

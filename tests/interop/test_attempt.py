@@ -1,4 +1,4 @@
-"""What is told of a trial that failed."""
+"""The report of a failed trial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_scenario(trial: Trial) -> None:
 
 
 def test_a_failed_trial_is_told_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its programs' first and last lines, each within bounds, how they ended and complained, and the gateway's log."""
+    """It has each program's first and last lines, within bounds, its exit and its complaint, and the gateway's log."""
     (tmp_path / "program.py").write_text(PROGRAM)
     client = Client("a-client", "a library", "Python", [sys.executable, str(tmp_path / "program.py")])
     with GatewayProcess() as gateway:

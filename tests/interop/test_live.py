@@ -1,8 +1,8 @@
 """
-Foreign clients, alive: proton, rhea and Qpid JMS do what matters most, each with a gateway process of its own.
+Foreign clients, live: proton, rhea and Qpid JMS run the most important scenarios, each with its own gateway process.
 
-What a client is recorded to have said is replayed without it (``test_transcripts``), and tried with it nightly.
-``./run interop`` tries all clients at everything.
+Scenarios with a transcript are replayed without the client (``test_transcripts``), and run with it nightly. ``./run
+interop`` runs all scenarios with all clients.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BEHAVIOURS = scenarios(
 )
 
 LIVE = ("queue", "replay by address option")
-"""Tried with each client, though there are transcripts of it."""
+"""These are run with each client, although there are transcripts of them."""
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
@@ -51,7 +51,7 @@ def gateways() -> Iterator[dict[str, GatewayProcess]]:
 
 
 def is_tried(client: Client, scenario: Scenario) -> bool:
-    """Whether the client can ask for it, and no transcript says the same in less time."""
+    """Whether the client supports the scenario and no transcript covers it in less time."""
     recorded = FOLDER / client.name / f"{scenario.__name__}.json"
     is_due = IS_NIGHTLY or title(scenario) in LIVE or not recorded.exists()
     return is_due and title(scenario) not in client.without
@@ -59,7 +59,7 @@ def is_tried(client: Client, scenario: Scenario) -> bool:
 
 @trials((client, scenario) for client in TRIED for scenario in BEHAVIOURS if is_tried(client, scenario))
 def test_a_client_does_it(client: Client, scenario: Scenario, gateways: dict[str, GatewayProcess]) -> None:
-    """The client, unmodified, does what the scenario says, and its user sees it."""
+    """The client, unmodified, does what the scenario says, and its user sees the result."""
     if client.name not in gateways:
         install(client)
         gateways[client.name] = GatewayProcess(ports=(free_port(), free_port())).__enter__()

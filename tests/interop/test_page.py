@@ -1,4 +1,4 @@
-"""Foreign clients installed, and the page about them."""
+"""Installing foreign clients, and the page about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interop.client import Client, Failed
 from interop.matrix import Result
 from interop.page import page
 
-# --- The page about foreign clients: what is an exception is told, what is to be expected is said once ----------------
+# --- The page about foreign clients: it lists exceptions, and says the expected once ----------------------------------
 
 CLIENTS = (
     Client("plain", "plain 1", "Python", ()),
@@ -26,7 +26,7 @@ def refusal(condition: str | None, text: str) -> dict[str, dict[str, str | None]
 
 
 def results(of_plain: str = "pass", note: str = "") -> list[Result]:
-    """Two behaviours, of which the clients of a dialect can ask for none."""
+    """Two behaviours that the clients of one dialect cannot request."""
     return [
         Result("plain", "queue", of_plain, note),
         Result("plain", "browser", "cannot", "its API has no browser"),
@@ -42,8 +42,8 @@ def results(of_plain: str = "pass", note: str = "") -> list[Result]:
 
 def test_a_page_without_failures() -> None:
     """
-    That nothing failed comes first. A client that can ask for nothing, and a behaviour of all, are not in the table.
-    A refusal is shown in the gateway's words, and the library that hides them is named.
+    The page begins by saying that nothing failed. The table leaves out clients that can request nothing, and behaviours
+    of all clients. A refusal is shown in the gateway's words, and a library that hides refusals is named.
     """
     text = page(CLIENTS, results(), {"": ["queue", "browser"]})
     assert "**Nothing failed**: 6 trials passed with 3 clients; in 3 the library has no way to ask." in text
@@ -72,14 +72,14 @@ def test_failures_come_first_and_what_fails_alike_is_one_line() -> None:
 
 
 def client_in(folder: Path, *commands: str) -> Client:
-    """One that is installed by these lines of shell."""
+    """A client that these shell commands install."""
     (folder / "pinned").write_text("1.0")
     install_by = tuple(("sh", "-c", command) for command in commands)
     return Client("any", "any 1.0", "shell", (), install=install_by, folder=folder, pinned=("pinned",))
 
 
 def test_a_client_is_installed_once_by_whoever_is_first(tmp_path: Path) -> None:
-    """Several at once wait for each other: none runs a program that another is still building."""
+    """Concurrent installers wait for each other: none runs a program that another one is still building."""
     client = client_in(
         tmp_path, "mkdir building && dd if=/dev/zero bs=1M count=50 2>&- | cksum > sum", "echo 1 >> made"
     )
@@ -89,7 +89,7 @@ def test_a_client_is_installed_once_by_whoever_is_first(tmp_path: Path) -> None:
 
 
 def test_another_version_is_installed_again(tmp_path: Path) -> None:
-    """What is pinned says what is there."""
+    """A client is installed again when its pinned version changes."""
     client = client_in(tmp_path, "cat pinned >> made")
     install(client)
     (tmp_path / "pinned").write_text("2.0")
@@ -98,7 +98,7 @@ def test_another_version_is_installed_again(tmp_path: Path) -> None:
 
 
 def test_a_client_that_cannot_be_installed_is_a_failure(tmp_path: Path) -> None:
-    """The installer's last lines are told, and the next one tries again."""
+    """The error has the installer's last lines, and the next caller tries again."""
     client = client_in(tmp_path, "echo no such package; exit 3")
     for _ in range(2):
         with pytest.raises(Failed, match="ended with 3: no such package"):

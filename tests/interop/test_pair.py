@@ -1,7 +1,7 @@
 """
-Foreign clients that reconnect by themselves, on two gateways with one PostgreSQL: the active one is killed under them.
+Foreign clients that reconnect by themselves, with two gateways on one PostgreSQL: the active gateway is killed.
 
-They are given both addresses, that of the gateway which waits first.
+The clients get both addresses, that of the waiting gateway first.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tests.support.waiting import wait_until
 TRIED = clients("proton-blocking", "proton-container", "rhea", "qpid-jms", *["protonj2"] * IS_NIGHTLY)
 
 READY_WITHIN = 30.0
-"""Seconds."""
+"""In seconds."""
 
 pytestmark = [pytest.mark.clients, pytest.mark.postgresql, pytest.mark.timeout(600)]
 
 
 class Pair(GatewayProcess):
-    """Two gateways for one: to restart it is to lose one and go on with the other."""
+    """Two gateways that look like one: a restart kills the active one, and the other one takes over."""
 
     def __init__(self, database: str) -> None:
         store = f'[vpn.default.store]\nurl = "{database}"\n'
@@ -54,7 +54,7 @@ class Pair(GatewayProcess):
 
     @property
     def url(self) -> str:  # type: ignore[override]
-        """The active gateway's."""
+        """The URL of the active gateway."""
         return self._active.url
 
     @property
@@ -66,7 +66,7 @@ class Pair(GatewayProcess):
         return f"{self._other.url},{self._active.url}"
 
     def restart(self) -> None:
-        """Kill the active one, and start it again when the other has taken over."""
+        """Kill the active gateway, and start it again when the other one has taken over."""
         self._active.kill()
         self._active, self._other = self._other, self._active
         wait_until(lambda: _is_ready(self._active), "the other gateway takes over", READY_WITHIN)
@@ -92,11 +92,11 @@ def pair(postgresql: Server) -> Iterator[Pair]:
     (client, scenario)
     for client in TRIED
     for scenario in (failover, failover_of_publisher)
-    # Consumers of the others wait for their heartbeats and timeouts.
+    # The consumers of the other clients first wait for their heartbeats and time-outs.
     if IS_NIGHTLY or scenario is failover_of_publisher or client.name == "proton-container"
 )
 def test_a_client_goes_on_with_the_other(client: Client, scenario: Scenario, pair: Pair) -> None:
-    """The client, unmodified, goes on by itself, and what it was told is accepted is there."""
+    """The client, unmodified, reconnects by itself, and no accepted message is missing."""
     install(client)
     result = attempt(client, scenario, pair)
     assert result.status == "pass", result.note

@@ -1,8 +1,4 @@
-"""
-Foreign clients, as they were recorded: the gateway answers their bytes today as it did then.
-
-``./run interop --record`` makes the transcripts (see ``interop.transcript``).
-"""
+"""Recorded foreign clients: the gateway answers their bytes today as it did when they were recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ WAIT_SECONDS = 15
 PATHS = sorted(FOLDER.glob("*/*.json"))
 
 UNSOLICITED = ("transfer", "attach", "detach", "begin", "end", "open", "close", "sasl-outcome")
-"""Answers of which there must be no more than were recorded."""
+"""Answers that must not come more often than in the recording."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,26 +31,26 @@ def _quiet() -> Iterator[None]:
 
 
 class Replayed:
-    """One connection of a transcript: its bytes go out again, and its answers are waited for."""
+    """One connection of a transcript: it sends the recorded bytes and waits for the recorded answers."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, WAIT_SECONDS)
-        # As clients do: else what is sent in small pieces waits for the acknowledgement of the first, and comes late.
+        # As clients do: otherwise small pieces wait for the acknowledgement of the first one, and come late.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listener = Listener()
         self._answers: list[str] = []
-        """What came and was not waited for yet."""
+        """Answers that have arrived and were not expected yet."""
 
     def send(self, content: bytes) -> None:
         self.socket.sendall(content)
 
     def keep(self, answers: list[str]) -> None:
-        """Wait for answers that are only expected later."""
+        """Wait for answers that are expected only later, and keep them."""
         self.expect(answers)
         self._answers += answers
 
     def expect(self, answers: list[str]) -> None:
-        """Wait for answers, in any order: what happens at once on several links has none."""
+        """Wait for answers in any order: answers on several links have no order among each other."""
         for answer in answers:
             while answer not in self._answers:
                 data = self.socket.recv(1 << 16)
@@ -63,29 +59,28 @@ class Replayed:
             self._answers.remove(answer)
 
     def finish(self) -> list[str]:
-        """Close our side; what the gateway said that was not recorded."""
+        """Close our side; returns the answers that are not in the recording."""
         try:
             self.socket.shutdown(socket.SHUT_WR)
             while data := self.socket.recv(1 << 16):
                 self._answers += self._listener.feed(data)
         except OSError:
-            pass  # it closed first
+            pass  # the gateway closed first
         self.socket.close()
         return [answer for answer in self._answers if answer.startswith(UNSOLICITED)]
 
 
 def is_detach(content: bytes) -> bool:
-    """Whether what is sent is one ``detach`` alone."""
+    """Whether the content is a single ``detach``."""
     return content[8:11] == b"\x00S\x16" and int.from_bytes(content[:4]) == len(content)
 
 
 def under_way(steps: list[Step], index: int) -> list[str]:
     """
-    What came on a link that the client detaches in step ``index``, between its detach and the gateway's.
+    The answers on a link between the client's detach in step ``index`` and the gateway's detach.
 
-    The gateway sent that before it saw the detach. Were the detach sent without waiting for it, the race of the
-    recording would be run again, and may end otherwise: a message that another connection publishes meanwhile then
-    goes to another receiver.
+    The gateway sent them before it saw the detach. If the replay does not wait for them before it sends the detach, the
+    race of the recording may end otherwise: a message that another connection publishes meanwhile goes to another link.
     """
     came: list[str] = []
     for step in steps[index + 1 :]:
@@ -101,9 +96,9 @@ def under_way(steps: list[Step], index: int) -> list[str]:
 
 def have_all_read(gateway: RunningGateway) -> None:
     """
-    Return when the gateway has read what was sent: a flow on one connection is not to race a message on another.
+    Return when the gateway has read everything that was sent: no flow may race a message of another connection.
 
-    What is in its sockets is read in the turn of its loop that it is woken for; the second call is in a later one.
+    The gateway's loop reads a socket's data in the turn in which it wakes up for it; the second call is in a later one.
     """
     for _ in range(2):
         gateway.call(lambda _: None)
@@ -134,7 +129,7 @@ def replay(transcript: Transcript, steps: list[Step], gateway: RunningGateway) -
 
 
 def test_there_are_transcripts() -> None:
-    """The folder is where it is looked for."""
+    """The transcripts' folder is found."""
     assert len({path.parent.name for path in PATHS}) >= 3
 
 

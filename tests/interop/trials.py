@@ -1,4 +1,4 @@
-"""Which foreign clients are tried with which scenarios; a name that is no longer there is an error at once."""
+"""The pairs of foreign clients and scenarios to run; an unknown name is an error at import."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _SCENARIOS = {title(scenario): scenario for scenario in SCENARIOS}
 
 
 def clients(*names: str) -> list[Client]:
-    """The clients of these names."""
+    """The clients with these names."""
     return [_CLIENTS[name] for name in names]
 
 
 def scenarios(*titles: str) -> list[Scenario]:
-    """The scenarios of these titles."""
+    """The scenarios with these titles."""
     return [_SCENARIOS[each] for each in titles]
 
 
 def trials(pairs: Iterable[tuple[Client, Scenario]]) -> pytest.MarkDecorator:
-    """A test is given each of these; those of one client come one after another."""
+    """Parametrizes a test with these pairs; those of one client come one after another."""
     return pytest.mark.parametrize(
         ("client", "scenario"),
         [

@@ -1,1 +1,1 @@
-"""What is written in C, driven by tests and by fuzzing while sanitizers watch what it does to memory."""
+"""The C code, driven by tests and by fuzzing while sanitizers watch its use of memory."""

@@ -24,7 +24,7 @@ FOLDER = ROOT / "build" / "native"
 TREE = FOLDER / "tree"
 REPORTS = FOLDER / "reports"
 LIBRARIES = FOLDER / "libraries"
-"""The engine as it is compiled for AddressSanitizer; kept, for it takes a minute."""
+"""The engine compiled for AddressSanitizer; kept, as compiling takes a minute."""
 
 TESTS = (
     "tests/gateway/amqp",
@@ -34,7 +34,7 @@ TESTS = (
 )
 MINUTES = 5.0
 LONGEST_WAIT = 10.0
-"""Seconds that a fuzzed gateway may keep its bystander waiting: it is several times as slow as any other."""
+"""The longest wait of the bystander in seconds: a sanitized gateway is several times slower."""
 
 TEST_SECONDS = 900
 
@@ -46,7 +46,7 @@ HEAP_CHECKS = {"LD_PRELOAD": "libc_malloc_debug.so.0", "GLIBC_TUNABLES": "glibc.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0 where nothing was found, else 1."""
+    """Exit status 0 if nothing was found, else 1."""
     parser = argparse.ArgumentParser(
         prog="./run soak native", description="What is written in C, under sanitizers."
     )
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     is_sound = run(tests, sanitized())
     if options.minutes:
         is_sound &= run(fuzzing, sanitized())
-    compile_loops()  # as they are installed
+    compile_loops()  # without sanitizers, as they are installed
     is_sound &= run(tests, HEAP_CHECKS)
     reports = sorted(REPORTS.iterdir())
     for report in reports:
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def copy_tree() -> None:
-    """The checkout as it is now, uncommitted files included: nothing is compiled for a sanitizer where others run."""
+    """Copy the checkout with uncommitted files: nothing is compiled for a sanitizer in a tree that others use."""
     for folder in (TREE, REPORTS):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -93,14 +93,14 @@ def copy_tree() -> None:
 
 
 def compile_loops(**environment: str) -> None:
-    """Into the copy, in place of those that are there."""
+    """Compile them into the copy, in place of those that are there."""
     subprocess.run(
         [sys.executable, ".build/extension.py"], cwd=TREE, env=os.environ | environment, check=True
     )
 
 
 def compile_engine() -> None:
-    """From the source that the lock names. pip's cache gets to see none of it, and gives none that it has."""
+    """From the source that the lock names; pip's cache is neither read nor written."""
     [wanted] = requirement(ENGINE, (ROOT / ".locks" / "base.txt").read_text())
     lock = LIBRARIES / "lock.txt"
     if lock.exists() and lock.read_text() == wanted:
@@ -121,13 +121,13 @@ def compile_engine() -> None:
 
 
 def requirement(name: str, lock: str) -> Iterator[str]:
-    """Its lines of a lock, with their hashes."""
+    """The lines of one requirement in a lock, with its hashes."""
     for found in re.finditer(rf"^{re.escape(name)}==(?:.*\\\n)*.*\n", lock, re.MULTILINE):
         yield found[0]
 
 
 def sanitizer(name: str) -> str:
-    """Where the compiler keeps a library; it says no more than the name of one that it does not have."""
+    """The path of a sanitizer's library; for a library that is missing, the compiler prints only its name."""
     asked = [os.environ.get("CC", "cc"), f"-print-file-name={name}"]
     path = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     if path == name:
@@ -136,21 +136,22 @@ def sanitizer(name: str) -> str:
 
 
 def sanitized() -> dict[str, str]:
-    """An environment in which a process ends at the first thing it should not do, and says what it was in a file."""
+    """An environment in which a process ends at its first error, and the sanitizer writes a report into a file."""
     libraries = " ".join(sanitizer(name) for name in ("libasan.so", "libubsan.so"))
     said = f"log_path={REPORTS}/report:abort_on_error=1"
     return {
         "LD_PRELOAD": libraries,
-        # Python leaves much behind; and what is given back is kept, to see it used again, but tests measure memory.
+        # No leak check, as Python leaks much. Freed memory is kept to find later uses, but little, as tests measure
+        # memory.
         "ASAN_OPTIONS": f"{said}:detect_leaks=0:detect_stack_use_after_return=1:quarantine_size_mb=8",
         "UBSAN_OPTIONS": f"{said}:print_stacktrace=1",
-        "PYTHONMALLOC": "malloc",  # Python's own pools would hide what is used after it was given back
+        "PYTHONMALLOC": "malloc",  # Python's own pools would hide the use of freed memory
         "PYTHONPATH": f"{TREE}{os.pathsep}{LIBRARIES}",
     }
 
 
 def run(arguments: list[str], environment: Mapping[str, str]) -> bool:
-    """Whether a module of Python ended well, run in the copy; the loops in C are what it must use."""
+    """Run a Python module in the copy, which must use the loops in C; returns whether it succeeded."""
     given = os.environ | {"PYTHONPATH": str(TREE), "REWIND_NATIVE": "1"} | environment
     return (
         subprocess.run([sys.executable, "-m", *arguments], cwd=TREE, env=given, check=False).returncode == 0

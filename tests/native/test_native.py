@@ -1,4 +1,4 @@
-"""The watch over what is written in C sees what it is there for."""
+"""The checks of the C code find the errors that they are meant for."""
 
 import os
 import subprocess
@@ -23,12 +23,12 @@ int main(int count, char **arguments) {
     if (arguments[1][0] == '2') free(place);
 }
 """
-"""Plain C, nothing of it compiled for a sanitizer."""
+"""Plain C, not compiled for a sanitizer."""
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What does to memory what its argument says."""
+    """A program that makes the memory error that its argument names."""
     folder = tmp_path_factory.mktemp("faults")
     (folder / "faults.c").write_text(PROGRAM)
     compile_it = [os.environ.get("CC", "cc"), "-O0", "-w", "faults.c", "-o", "faults"]
@@ -37,7 +37,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def status(program: Path, fault: str, environment: Mapping[str, str]) -> int:
-    """How the program ended."""
+    """The exit status of the program."""
     return subprocess.run([program, fault], env=environment, capture_output=True, check=False).returncode
 
 
@@ -45,7 +45,7 @@ def status(program: Path, fault: str, environment: Mapping[str, str]) -> int:
 def test_sanitizer_ends_a_process_and_reports(
     program: Path, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a file, for a gateway's standard error is its log."""
+    """The report goes to a file, because a gateway's standard error is its log."""
     monkeypatch.setattr(native, "REPORTS", tmp_path)
     assert status(program, fault, native.sanitized()) < 0
     [report] = tmp_path.iterdir()
@@ -54,12 +54,12 @@ def test_sanitizer_ends_a_process_and_reports(
 
 @pytest.mark.parametrize("fault", [TWICE, PAST_THE_END])
 def test_heap_that_is_checked_ends_a_process(program: Path, fault: str) -> None:
-    """The C library's check sees less than the sanitizer, but needs nothing compiled for it."""
+    """The C library's check finds less than the sanitizer, but needs no special compilation."""
     assert status(program, fault, native.HEAP_CHECKS) < 0
 
 
 def test_engine_is_compiled_from_the_source_that_the_lock_names() -> None:
-    """With its hashes, and nothing of what comes after it in the lock."""
+    """The source has the lock's hashes; nothing of the lock's next requirement is used."""
     lock = (native.ROOT / ".locks" / "base.txt").read_text()
     [wanted] = native.requirement(native.ENGINE, lock)
     assert wanted.startswith(f"{native.ENGINE}==0.40.0 \\\n    --hash=sha256:")

@@ -1,4 +1,4 @@
-"""The container images, in small: an archive of a tree of a few files is what the OCI's formats ask for."""
+"""The container images at a small size: an archive of a few files follows the OCI formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPOCH = 1_700_000_000
 
 
 class Commit:
-    """What an image says of the checkout it is made of."""
+    """What an image says about the checkout that it is made from."""
 
     version, debian_version, epoch = "1.2.3", "1.2.3", EPOCH
 
@@ -39,7 +39,7 @@ def image() -> Iterator[ModuleType]:
 
 
 def made(image: ModuleType, folder: Path) -> Path:
-    """An archive of two layers, of files that are written now."""
+    """An archive with two layers of files that are written now."""
     layers = []
     for number, names in enumerate((("usr/bin/tool", "tmp/"), ("opt/library.py", "data/"))):
         tree = folder / str(number)
@@ -57,7 +57,7 @@ def made(image: ModuleType, folder: Path) -> Path:
 
 @pytest.fixture
 def files(image: ModuleType, tmp_path: Path) -> dict[str, bytes]:
-    """What is in an archive, by path."""
+    """The files in an archive, by path."""
     with tarfile.open(made(image, tmp_path)) as archive:
         members = archive.getmembers()
         assert {(member.mtime, member.uid, member.mode) for member in members} == {(EPOCH, 0, 0o644)}
@@ -65,7 +65,7 @@ def files(image: ModuleType, tmp_path: Path) -> dict[str, bytes]:
 
 
 def test_every_blob_is_called_by_its_digest_and_described(files: dict[str, bytes]) -> None:
-    """From the index to the layers: OCI Image Format 1.1, content descriptors."""
+    """From the index to the layers, every blob has its digest as name and as descriptor (OCI Image Format 1.1)."""
 
     def blob(described: dict[str, Any]) -> bytes:
         content = files["blobs/" + described["digest"].replace(":", "/")]
@@ -92,7 +92,7 @@ def test_docker_and_podman_load_it_by_name(files: dict[str, bytes]) -> None:
 
 
 def test_files_are_roots_and_readable_and_the_data_folder_is_the_gateways(files: dict[str, bytes]) -> None:
-    """Whatever the umask under which they were written."""
+    """File modes and owners do not depend on the umask under which the files were written."""
     [loaded] = json.loads(files["manifest.json"])
     found = {}
     for layer in loaded["Layers"]:

@@ -1,4 +1,4 @@
-"""What ``./run package`` makes, in small: compiled with this machine's tools, and looked at where it lies."""
+"""The result of ``./run package`` at a small size: compiled with this machine's tools, and checked in its folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENGINE = "python-qpid-proton"
 
 
 def engine_wheel(folder: Path) -> Path:
-    """The engine as it is installed here, as the wheel it would be compiled to: that takes a minute."""
+    """A wheel of the engine from its installed files: compiling it would take a minute."""
     installed = distribution(ENGINE)
     wheel = folder / f"python_qpid_proton-{installed.version}-cp311-abi3-linux_x86_64.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -46,8 +46,8 @@ def engine_wheel(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     """
-    Two folders of packages, built of one commit at the same time: much of it is waiting for downloads. The second has
-    no Debian package, which takes the longest; that is compared where all is built twice, by ``./run package --test``.
+    Two folders of packages, built from one commit at the same time, as much of it is waiting for downloads. The second
+    lacks the Debian package, which takes longest; ``./run package --test`` builds that twice and compares it.
     """
     folder = tmp_path_factory.mktemp("packages")
     command = [sys.executable, ".package", "--here", "--engine", engine_wheel(folder)]
@@ -81,7 +81,7 @@ def tree(packages: Path) -> Path:
 
 
 def test_the_same_commit_gives_the_same_bytes(both: tuple[Path, Path]) -> None:
-    """Of wheels, source distribution and bill of materials."""
+    """Wheels, source distribution and bill of materials have the same bytes in both folders."""
     first, second = (set((folder / "SHA256SUMS").read_text().splitlines()) for folder in both)
     assert len(second) == 4
     assert second < first
@@ -97,7 +97,9 @@ def test_the_sums_are_those_of_all_files(packages: Path) -> None:
 
 
 def test_one_wheel_is_for_every_python(packages: Path) -> None:
-    """And for every Linux: all that its library needs of the system is a C library of 2014."""
+    """
+    The wheel is for every Python and every Linux with a C library of 2014 or later: its library needs nothing else.
+    """
     names = [path.name for path in packages.glob("rewind_gateway-*.whl")]
     assert [name.split("-", 2)[2] for name in names] == ["cp311-abi3-manylinux_2_17_x86_64.whl"]
 
@@ -139,7 +141,9 @@ def test_dpkg_knows_what_it_needs(tree: Path) -> None:
 
 
 def test_nothing_says_where_it_was_built(tree: Path) -> None:
-    """Another clone of the commit gives the same bytes: no list of files has a command that names its Python."""
+    """
+    Another clone gives the same bytes: no RECORD lists a command, whose first line would name the builder's Python.
+    """
     records = list(tree.glob("opt/rewind/lib/*/site-packages/*.dist-info/RECORD"))
     assert len(records) > 20
     assert [str(record) for record in records if "/bin/" in record.read_text()] == []
@@ -152,7 +156,7 @@ def test_maintainer_scripts_are_shell(tree: Path, script: str) -> None:
 
 
 def test_an_older_version_is_refused_where_there_are_data(tree: Path, tmp_path: Path) -> None:
-    """Without data there is nothing that it could not read."""
+    """Without data there is nothing that the older version could not read."""
     script = (tree / "DEBIAN" / "preinst").read_text().replace("/var/lib/rewind", str(tmp_path))
     command = ["sh", "-c", script, "preinst", "upgrade"]
 
@@ -198,13 +202,13 @@ def test_manual_and_completions_are_those_of_the_command(tree: Path) -> None:
         assert "_REWIND_COMPLETE=" in (share / name).read_text()
 
 
-# The system's, which the package's is a link to.
+# The system's Python, which the package's Python links to.
 PYTHON = Path("/usr/bin/python3").resolve().name.removeprefix("python")
 
 
 @contextmanager
 def served(tree: Path, folder: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """A gateway of the package: the command, and the environment in which it finds the gateway."""
+    """A gateway from the package: its command and its environment."""
     rewind = [str(tree / "opt/rewind/bin/python"), "-I", str(tree / "usr/bin/rewind")]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "REWIND"))
@@ -226,7 +230,7 @@ def served(tree: Path, folder: Path) -> Iterator[tuple[list[str], dict[str, str]
 
 @pytest.mark.skipif(PYTHON not in ("3.11", "3.13"), reason="the package is for the Python of Debian 12 or 13")
 def test_what_is_unpacked_serves(tree: Path, tmp_path: Path) -> None:
-    """With its own settings, on nothing but the system's Python."""
+    """The unpacked package serves with its own settings, and only with the system's Python."""
     with served(tree, tmp_path) as (rewind, environment):
 
         def does(*arguments: str, text: str = "") -> str:

@@ -1,4 +1,4 @@
-"""``./run release``: what it asks of a commit, and what it makes of it."""
+"""``./run release``: its conditions on a commit, and its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUILDER = "#!/bin/sh\nmkdir -p build/packages && echo sums >build/packages/SHA25
 
 
 class Project:
-    """A small checkout, whose ``./run package`` makes nothing but sums."""
+    """A small checkout whose ``./run package`` makes only checksums."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -45,7 +45,7 @@ class Project:
         ).stdout.strip()
 
     def commit(self) -> None:
-        """All that is there; the suite passes on it."""
+        """Commit everything; the suite counts as passed on the commit."""
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", "Change it")
         (self.root / "build").mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ class Project:
 
     @property
     def state(self) -> tuple[str, str, str]:
-        """What a release that is refused leaves alone."""
+        """The state that a refused release must not change."""
         return self.git("rev-parse", "HEAD"), self.git("tag"), self.git("status", "--porcelain")
 
 
@@ -67,7 +67,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_a_release_has_a_version_a_changelog_a_commit_and_a_tag(project: Project) -> None:
-    """The version is said in one place, and what was not released has a heading and a date."""
+    """The version is written in one place; the unreleased changes get a heading with a date."""
     done = project.release("0.2.0")
     assert done.returncode == 0, done.stderr
     assert "not signed" in done.stderr
@@ -115,7 +115,7 @@ def test_a_version_is_released_once(project: Project) -> None:
 
 
 def test_a_build_that_fails_takes_the_release_back(project: Project) -> None:
-    """Commit and tag are gone: the next try begins anew."""
+    """Commit and tag are removed, so that the next try starts afresh."""
     project.write("run", "#!/bin/sh\nexit 3\n")
     project.commit()
     before = project.state
@@ -127,7 +127,7 @@ def test_a_build_that_fails_takes_the_release_back(project: Project) -> None:
 def test_sums_are_signed_with_a_key(
     project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A key that is not there is said before anything is done."""
+    """A missing key is reported before anything is done."""
     home = tmp_path_factory.mktemp("gpg")
     home.chmod(0o700)
     monkeypatch.setenv("GNUPGHOME", str(home))

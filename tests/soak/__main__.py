@@ -31,15 +31,15 @@ MINUTES = 120.0
 RATE = 800.0
 QUEUES = 12
 QUOTA_MB = 256
-"""Of the log: small enough to be trimmed from the second minute on."""
+"""Quota of the log: small enough for trims from the second minute on."""
 SAMPLE_SECONDS = 10.0
 BYSTANDER_SECONDS = 0.05
-"""Between two messages of a well-behaved client, whose longest wait is told."""
+"""Pause between two messages of the well-behaved client, whose longest wait is reported."""
 BESIDE = 0.05
-"""Share of the rate that each of the special queues gets."""
+"""The share of the rate that each of the special queues gets."""
 MOST_CHARACTERS = 500
 MISTAKES = 20
-"""Lines of the gateway's log that are shown."""
+"""The number of lines of the gateway's log that are shown."""
 
 _CONFIG = """
 [vpn.default.replay_log]
@@ -50,7 +50,7 @@ exclusive = "wait"
 quota_messages = {full}
 """
 FULL = (100, 150)
-"""Messages that the queue with a quota takes: what is changed to and fro by reloads."""
+"""The quotas, in messages, between which reloads switch one queue."""
 
 
 class Soak:
@@ -77,7 +77,7 @@ class Soak:
         self._purged = self.run.account("soak-purged")
 
     def last(self, seconds: float) -> None:
-        """Run for so long, then have all that is owed delivered, and end the gateway."""
+        """Run for this long, then have all that is owed delivered, and stop the gateway."""
         publishers, consumers = self._start()
         try:
             with Bystander(self.gateway, pause_s=BYSTANDER_SECONDS) as bystander:
@@ -96,7 +96,7 @@ class Soak:
         self.run.problems += [f"the gateway said: {line}" for line in self.gateway.mistakes()[:MISTAKES]]
 
     def _watch(self, bystander: Bystander, ends: float) -> None:
-        """Take samples until it ends, or something is wrong."""
+        """Take samples until the end, or until something is wrong."""
         sampler = Sampler(self.gateway, bystander)
         path = self._folder / "samples.jsonl"
         with path.open("w") as file, Administration(self._url) as administration:
@@ -109,7 +109,7 @@ class Soak:
                 file.flush()
 
     def _start(self) -> tuple[list[Thread], list[Thread]]:
-        """Threads that end with publishing, and those that end when nothing is owed."""
+        """Start the clients; returns the threads that end with publishing, and those that end when nothing is owed."""
         run, url = self.run, self._url
         publishers, consumers = start_pairs(run, [f"soak{n}" for n in range(self._queues)], self._rate)
         beside = max(self._rate * BESIDE, 1.0)
@@ -150,7 +150,7 @@ class Soak:
         run.close_accounts(purged)
 
     def summary(self) -> tuple[str, bool]:
-        """What is to be said, and whether all is well."""
+        """The text of the summary, and whether all is well."""
         run = self.run
         found = verdicts(self.samples)
         counts = {
@@ -167,7 +167,7 @@ class Soak:
         return "\n".join(lines) + "\n", not run.faults() and all(one.is_flat for one in found)
 
     def write(self) -> bool:
-        """Say how it was, into the folder and on stdout; whether all is well."""
+        """Write the report into the folder and to stdout; returns whether all is well."""
         text, is_well = self.summary()
         (self._folder / "summary.txt").write_text(text)
         (self._folder / "curves.svg").write_text(picture(self.samples))
@@ -176,7 +176,7 @@ class Soak:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; the exit status."""
+    """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="./run soak load", description=__doc__)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--rate", type=float, default=RATE, help="messages a second, about")

@@ -1,7 +1,7 @@
-"""What becomes of each message of one queue: the account that its publisher and its consumers keep together.
+"""What happens to each message of one queue: an account that its publisher and its consumers keep together.
 
-A message is its publisher's number. Accepted, it is owed until a consumer has acknowledged it. Only what is open is
-kept, so that an account of hours weighs what one of seconds does.
+A message is identified by its publisher's number. An accepted message is owed until a consumer has acknowledged it. The
+account keeps only open messages, so that it does not grow with the time.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MOST_FAULTS = 20
-"""Kept of an account: the first ones tell."""
+"""The number of faults that an account keeps: the first ones are enough."""
 
 RECENT = 1_000
-"""Acknowledged messages a consumer remembers, to rewind to one of them."""
+"""The number of acknowledged messages that a consumer remembers, to rewind to one of them."""
 
 
 class Delivery(NamedTuple):
-    """A message as it came."""
+    """A message as it was delivered."""
 
     delivery_id: int
     number: int
-    """Its publisher's."""
+    """The publisher's number."""
     message_id: int
-    """The gateway's."""
+    """The gateway's id."""
     replay_id: str
     delivery_count: int
-    """Of its header: failed deliveries before this one."""
+    """From the header: the failed deliveries before this one."""
 
 
 class Numbers:
-    """A set of numbers that are added roughly in order: all below a floor, and those above it."""
+    """A set of numbers that are added roughly in order: a floor, below which it has all, and the numbers above it."""
 
     def __init__(self) -> None:
         self._floor = 0
@@ -61,22 +61,22 @@ class Account:
         self.owed: set[int] = set()
         self.refused: set[int] = set()
         self.done = Numbers()
-        """Acknowledged, or never to come."""
+        """Numbers that are acknowledged or will never come."""
         self.doubtful: set[int] = set()
-        """Done as far as is known, but nothing is wrong when they come."""
+        """Numbers that probably are done; it is no fault if they come."""
         self.early: set[int] = set()
-        """Acknowledged before its publisher heard that it was accepted."""
+        """Numbers that were acknowledged before the publisher heard that they were accepted."""
         self.deliveries: dict[int, int] = {}
-        """How often each was delivered, as long as it may come again."""
+        """How often each message was delivered, as long as it may come again."""
 
     def fault(self, text: str) -> None:
-        """Keep what went wrong."""
+        """Record a fault."""
         with self.lock:
             if len(self.faults) < MOST_FAULTS:
                 self.faults.append(f"{self.name}: {text}")
 
     def accepted(self, first: int, last: int) -> None:
-        """The gateway accepted these, inclusive."""
+        """The gateway accepted these messages, ``last`` included."""
         with self.lock:
             self.accepted_count += last - first + 1
             for number in range(first, last + 1):
@@ -86,7 +86,7 @@ class Account:
                     self.owed.add(number)
 
     def rejected(self, number: int) -> None:
-        """The gateway rejected it, or its transaction was rolled back: it must be nowhere."""
+        """The gateway rejected the message, or its transaction was rolled back: it must not be delivered."""
         with self.lock:
             self.rejected_count += 1
             self.refused.add(number)
@@ -95,7 +95,7 @@ class Account:
                 self.fault(f"{number} was delivered, and rejected")
 
     def in_doubt(self, first: int, last: int) -> None:
-        """Their publisher died before it heard of these, inclusive: they may come or not."""
+        """The publisher died before it heard of these messages, ``last`` included: they may be delivered or not."""
         with self.lock:
             for number in range(first, last + 1):
                 if number not in self.early:
@@ -104,44 +104,44 @@ class Account:
                 self.early.discard(number)
 
     def lost(self) -> list[int]:
-        """What was accepted and has not been acknowledged, lowest first."""
+        """The messages that were accepted and not acknowledged, lowest first."""
         with self.lock:
             return sorted(self.owed)
 
     def consumer(self) -> Consumption:
-        """What one consumer of the queue receives. Several have messages of different selectors."""
+        """The account's view of one consumer of the queue. Several consumers have messages of different selectors."""
         return Consumption(self)
 
 
 class Consumption:
-    """What one consumer receives, over all of its lives: it dies and comes back."""
+    """What one consumer receives in all its lives: it dies and comes back."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self._newest_id = self._newest = -1
         self._maybe_again: deque[int] = deque()
-        """Acknowledged in the life before, by a frame that may have died with its connection; lowest first."""
+        """Acknowledged in the previous life by a disposition that may have died with its connection; lowest first."""
         self._acknowledged: list[int] = []
         self.recent: deque[Delivery] = deque(maxlen=RECENT)
-        """What was acknowledged last, in order."""
+        """The messages acknowledged last, in order."""
 
     def begun(self) -> None:
-        """The consumer is attached: a new life."""
+        """The consumer has attached: a new life begins."""
         self._newest_id = self._newest = -1
 
     def rewound(self, after: int) -> None:
-        """The consumer is attached with a replay that begins behind this id, which is one of ``recent``."""
+        """The consumer has attached with a replay that begins after this id, which is in ``recent``."""
         account = self._account
         with account.lock:
             self.begun()
             while self.recent and self.recent[-1].message_id > after:
                 account.owed.add(self.recent.pop().number)
-            # All that is behind the start comes anew, as if it had never been delivered.
+            # All messages after the start are delivered again as if for the first time.
             account.deliveries.clear()
             self._maybe_again.clear()
 
     def delivered(self, batch: Iterable[Delivery]) -> None:
-        """These came, one after another."""
+        """These messages were delivered, in this order."""
         account = self._account
         with account.lock:
             for one in batch:
@@ -157,7 +157,7 @@ class Consumption:
         if number in account.refused:
             account.fault(f"{number} was rejected, and delivered")
         while self._maybe_again and self._maybe_again[0] < number:
-            # They come in order: what is not there now does not come any more.
+            # Messages come in order: those that are not delivered now will not come any more.
             account.deliveries.pop(self._maybe_again.popleft(), None)
         if self._maybe_again and self._maybe_again[0] == number:
             self._maybe_again.popleft()
@@ -174,7 +174,7 @@ class Consumption:
         account.redelivered_count += before > 0
 
     def acknowledged(self, batch: Iterable[Delivery]) -> None:
-        """These were settled as accepted."""
+        """These messages were settled as accepted."""
         account = self._account
         with account.lock:
             for one in batch:
@@ -188,7 +188,7 @@ class Consumption:
                 self.recent.append(one)
 
     def ended(self, *, reset: bool) -> None:
-        """The life is over. After a ``reset`` acknowledgements may not have arrived; after a clean close they have."""
+        """The life is over. After a ``reset`` acknowledgements may be lost; after a clean close they have arrived."""
         account = self._account
         with account.lock:
             if reset:

@@ -1,4 +1,4 @@
-"""Administrators: they list, make, fill, purge and delete queues, scrape the metrics, have the file read again."""
+"""Administrators: they list, make, fill, purge and delete queues, scrape the metrics, and reload the configuration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .account import Account
 from .client import Outcomes, Run
 
 LIST_SECONDS, SCRAPE_SECONDS, RELOAD_SECONDS, PURGE_SECONDS = 2.0, 1.0, 5.0, 1.0
-"""Between two of a kind."""
+"""Pauses between two actions of each kind."""
 MADE = (1, 20)
-"""Queues that are made, filled and deleted together."""
+"""The least and the most queues that are made, filled and deleted together."""
 ANSWER_SECONDS = 60
 QUEUES = "config/msgVpns/default/queues"
 
 
 def administrate(run: Run, url: str, seed: int) -> None:
-    """Make queues, publish to each, look at them, purge them, delete them; the counts have to be right."""
+    """Make queues, publish to each, look at them, purge and delete them; the counts must be right."""
     chance = random.Random(seed)
     with Administration(url) as administration:
         while not run.publishing_ends.wait(LIST_SECONDS):
@@ -54,13 +54,13 @@ def _fill(run: Run, address: str, count: int) -> None:
 
 
 class Purges:
-    """What was purged off a queue that nobody consumes: at the end it is what was accepted."""
+    """Counts what is purged from a queue without consumers: in the end, all accepted messages."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def purge(self, run: Run, url: str, queue: str) -> None:
-        """Purge until publishing has ended, and once more when all outcomes are known."""
+        """Purge until publishing has ended, and once more after all outcomes are known."""
         with Administration(url) as administration:
             while not run.is_draining.wait(PURGE_SECONDS):
                 self.count += administration.act(f"queues/{queue}/deleteMsgs")["deletedMsgCount"]
@@ -78,7 +78,7 @@ def scrape(run: Run, url: str) -> None:
 
 
 def reload(run: Run, url: str, pid: int, file: Path, texts: tuple[str, str]) -> None:
-    """Change the configuration file to and fro, and have it read, by a signal and over HTTP in turn."""
+    """Switch the configuration file between two texts, and have it reloaded by a signal and over HTTP in turn."""
     with Administration(url) as administration:
         ways: tuple[Callable[[], object], ...] = (
             lambda: os.kill(pid, signal.SIGHUP),

@@ -19,21 +19,21 @@ from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition
 from .account import Account, Delivery
 
 TAIL = struct.Struct(">QQ")
-"""The end of a body: the message's number, and when it was published, in ns of the machine's monotonic clock."""
+"""The end of a body: the message's number, and its publishing time in ns of the machine's monotonic clock."""
 
 BODY_BYTES = (40, 20_000)
-"""Sizes of bodies; as many between 40 and 400 as between 2,000 and 20,000."""
+"""The range of body sizes; small ones (40 to 400) are as frequent as large ones (2,000 to 20,000)."""
 
 ID_LENGTH = len(format_replay_id(0, 0))
 SILENCE_SECONDS = 0.2
-"""How long a client waits for something before it looks whether the run is over."""
+"""How long a client waits for data before it checks whether the run is over."""
 
 GONE = (Refused, OSError)
 HEADER = 0x70
 
 
 class Run:
-    """What all clients of a run share: where the gateway is, when to stop, what went wrong, what was counted."""
+    """The state that all clients of a run share: the gateway's address, when to stop, faults, counts."""
 
     def __init__(self, address: tuple[str, int], body_bytes: tuple[int, int] = BODY_BYTES) -> None:
         self.address = address
@@ -42,29 +42,29 @@ class Run:
         self.problems: list[str] = []
         self.counts: dict[str, int] = {}
         self.publishing_ends = threading.Event()
-        """Publishers stop."""
+        """Set when publishers must stop."""
         self.is_draining = threading.Event()
-        """Publishers have stopped and know all outcomes; consumers take what they are owed."""
+        """Set when publishers have stopped and know all outcomes; consumers then take what they are owed."""
         self._lock = threading.Lock()
 
     def account(self, name: str) -> Account:
-        """A new account."""
+        """Create an account."""
         account = Account(name)
         self.accounts.append(account)
         return account
 
     def add(self, **counts: int) -> None:
-        """Count these, from any thread."""
+        """Add to the counts; callable from any thread."""
         with self._lock:
             for name, count in counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
 
     def faults(self) -> list[str]:
-        """All that no gateway may do."""
+        """Everything that no gateway may do."""
         return [*self.problems, *(fault for account in self.accounts for fault in account.faults)]
 
     def start(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
-        """Do a client's work on a thread; whatever ends it before its time is a problem."""
+        """Run a client's work on a thread; an exception in it is a fault."""
 
         def run() -> None:
             try:
@@ -77,14 +77,14 @@ class Run:
         return thread
 
     def end(self, publishers: Iterable[threading.Thread], consumers: Iterable[threading.Thread]) -> None:
-        """Have publishing end, and then consumers take what they are owed; returns when all have ended."""
+        """End publishing, then let consumers take what they are owed; returns when all threads have ended."""
         for event, threads in ((self.publishing_ends, publishers), (self.is_draining, consumers)):
             event.set()
             for thread in threads:
                 thread.join()
 
     def close_accounts(self, *unread: Account) -> None:
-        """What is still owed is lost, but for these accounts, which nobody consumes."""
+        """Report what is still owed as lost, except on ``unread`` accounts, which nobody consumes."""
         for account in self.accounts:
             if account not in unread and (lost := account.lost()):
                 self.problems.append(
@@ -92,12 +92,12 @@ class Run:
                 )
 
     def connect(self, container: str) -> Connection:
-        """A new connection with a session."""
+        """Open a connection with a session."""
         return Connection.connect(*self.address, container)
 
 
 def message(number: int, size: int, properties: dict[str, str] | None = None) -> bytes:
-    """A durable message whose body has ``size`` octets, 16 at least, and ends with its number and the time."""
+    """A durable message with a body of ``size`` octets, at least 16, that ends with its number and the time."""
     sections = b"\x00\x53\x70\xc0\x02\x01\x41"
     if properties:
         sections += b"\x00\x53\x74" + encode(properties)
@@ -106,7 +106,7 @@ def message(number: int, size: int, properties: dict[str, str] | None = None) ->
 
 
 def delivery(delivery_id: int, payload: bytes) -> Delivery:
-    """Read a message. Its annotations are searched, not decoded: the generator shares the machine with the gateway."""
+    """Parse a message. Annotations are searched, not decoded: the generator shares the machine with the gateway."""
     number, _ = TAIL.unpack(payload[-TAIL.size :])
     at = payload.index(b"rmid1:")
     replay_id = payload[at : at + ID_LENGTH].decode()
@@ -119,14 +119,14 @@ def delivery(delivery_id: int, payload: bytes) -> Delivery:
 
 
 def listen(connection: Connection, seconds: float) -> None:
-    """Receive what is there, or what comes first within this time."""
+    """Receive what is there, or what arrives first within this time."""
     if select.select([connection.sock], [], [], seconds)[0]:
         with suppress(BlockingIOError):
             connection.fill(socket.MSG_DONTWAIT)
 
 
 def received(connection: Connection, credit: int) -> Iterator[list[Delivery]]:
-    """What each read of the socket brought, an empty list where nothing came for a while. Credit is kept up."""
+    """The messages of each read of the socket, or an empty list after a silence. It keeps the credit up."""
     connection.flow(0, 0, credit)
     count, granted = 0, credit
     while True:
@@ -144,28 +144,28 @@ def received(connection: Connection, credit: int) -> Iterator[list[Delivery]]:
 
 
 def accept(connection: Connection, batch: list[Delivery]) -> None:
-    """Settle these, which came one after another."""
+    """Accept and settle these consecutive deliveries."""
     connection.sock.sendall(disposition(batch[0].delivery_id, batch[-1].delivery_id))
 
 
 def reset(connection: Connection) -> None:
-    """Die: the peer sees a reset, and what lies in the socket's buffers is gone."""
+    """Reset the connection: data in the socket's buffers is lost."""
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.sock.close()
 
 
 class Told(Protocol):
-    """Whoever keeps what the gateway says of a publisher's messages, by their numbers."""
+    """Receives the outcomes of a publisher's messages, by number."""
 
     def accepted(self, first: int, last: int) -> None:
-        """These, inclusive."""
+        """These messages were accepted, ``last`` included."""
 
     def rejected(self, number: int) -> None:
-        """This one, or it was released or modified."""
+        """This message was rejected, released or modified."""
 
 
 class Outcomes:
-    """A publisher's credit, and what the gateway says of its messages; deliveries are numbered from 0 on a link."""
+    """A publisher's credit and the outcomes of its messages; a link's deliveries are numbered from 0."""
 
     def __init__(self, connection: Connection, first: int, told: Told) -> None:
         self._connection = connection
@@ -173,29 +173,31 @@ class Outcomes:
         self._told = told
         self.credit_limit = 0
         self.next = first
-        """The number of the message that is sent next."""
+        """The number of the next message to send."""
         self.open: set[int] = set()
-        """Numbers that are on their way."""
+        """The numbers of messages that await their outcomes."""
 
     def room(self, most: int) -> int:
-        """How many more may be sent now, if this many may be on their way."""
+        """How many more messages may be sent now, if ``most`` may await their outcomes."""
         return max(0, min(self._first + self.credit_limit - self.next, most - len(self.open)))
 
     def send(self, *contents: bytes) -> None:
-        """Send the next messages at once, for which there is room; sent is spent, whatever becomes of them."""
+        """
+        Send the next messages together; there must be room for them. Their numbers are used up, whatever the outcomes.
+        """
         first, self.next = self.next, self.next + len(contents)
         self.open.update(range(first, self.next))
         frames = (transfer_frame(0, each - self._first, one) for each, one in enumerate(contents, first))
         self._connection.sock.sendall(b"".join(frames))
 
     def publish(self, size: int) -> None:
-        """Send the next message, with a body of this size, as soon as there is credit."""
+        """Send the next message, with a body of this size, as soon as there is credit for it."""
         while not self.room(len(self.open) + 1):
             self.listen(SILENCE_SECONDS)
         self.send(message(self.next, size))
 
     def finish(self, seconds: float) -> None:
-        """Wait until nothing is on its way; TimeoutError where that takes too long."""
+        """Wait for all outcomes; TimeoutError if that takes too long."""
         deadline = time.monotonic() + seconds
         while self.open:
             if time.monotonic() > deadline:
@@ -203,7 +205,7 @@ class Outcomes:
             self.listen(SILENCE_SECONDS)
 
     def listen(self, seconds: float) -> bool:
-        """Take what is there, or what comes first within this time; whether anything came."""
+        """Receive what is there, or what arrives first within this time; returns whether anything arrived."""
         listen(self._connection, seconds)
         has_come = False
         for told in self._connection.told():

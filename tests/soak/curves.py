@@ -1,6 +1,5 @@
 """
-What a gateway weighs and does every ten seconds of a run: samples, whether their curves stayed flat, and the report
-at the end.
+Measurements of a gateway every ten seconds of a run: samples, whether their curves stay flat, and the final report.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ LAG = "rewind_loop_lag_seconds"
 
 
 Sample = Mapping[str, float]
-"""A moment: ``seconds`` since the run began, and a value for each of ``CURVES``; rates, lags and waits are of the time
-since the one before. ``loop_lag_most_ms`` is the bound of the histogram's bucket that the longest fell into."""
+"""One moment: ``seconds`` since the run began, and a value for each of ``CURVES``. Rates, lags and waits cover the time
+since the previous sample. ``loop_lag_most_ms`` is the upper bound of the bucket of the longest lag."""
 
 
 class Sampler:
@@ -45,7 +44,7 @@ class Sampler:
         self._metrics: Mapping[str, float] = {}
 
     def sample(self, metrics: str) -> Sample:
-        """A sample; ``metrics`` is a scrape of now."""
+        """Take a sample; ``metrics`` is a scrape of this moment."""
         gateway = self._gateway
         now, processor = time.monotonic(), gateway.cpu_seconds()
         elapsed = max(now - self._last, 1e-9)
@@ -73,7 +72,7 @@ class Sampler:
 
 
 def totals(metrics: str) -> dict[str, float]:
-    """The series of a scrape: the sum over its labels of each name; of a histogram's buckets by their bound."""
+    """The series of a scrape: for each name the sum over its labels; for a histogram, the buckets by their bounds."""
     found: dict[str, float] = {}
     for name, labels, value in _LINE.findall(metrics):
         bound = _LE.search(labels)
@@ -83,7 +82,7 @@ def totals(metrics: str) -> dict[str, float]:
 
 
 def _highest_bucket(delta: Mapping[str, float]) -> float:
-    """Seconds: the least bound that all of the time's measurements are within; 0 where there were none."""
+    """The lowest bound, in seconds, that all measurements of the time are below; 0 if there were none."""
     count = delta.get(f"{LAG}_count", 0)
     bounds = sorted(
         float(name.rpartition(":")[2])
@@ -94,7 +93,7 @@ def _highest_bucket(delta: Mapping[str, float]) -> float:
 
 
 LEAST_SAMPLES = 8
-"""Two to a quarter. A run of fewer says nothing about growth."""
+"""Two for each quarter. A run with fewer says nothing about growth."""
 
 MEGABYTE = 1_000_000
 
@@ -102,11 +101,11 @@ MEGABYTE = 1_000_000
 @dataclass(frozen=True, slots=True)
 class Curve:
     """
-    One of a sample's fields, as it is shown, and how much more the last quarter may have than the second.
+    One field of a sample: how it is shown, and how much higher its last quarter may be than its second.
 
     Attributes:
-        share: What more it may be, of the second quarter; None where nothing is said.
-        allowance: On top, in the field's unit, for what is small.
+        share: The growth that is allowed, as a share of the second quarter; None: no bound.
+        allowance: Additional growth in the field's unit, for small values.
     """
 
     field: str
@@ -132,18 +131,18 @@ CURVES = (
     Curve("replayed_per_second", "replayed/s"),
     Curve("trimmed_per_second", "trimmed/s"),
 )
-"""A leak of an hour's length passes no bound; what an allocator or a checkpoint does from minute to minute does."""
+"""A leak during an hour exceeds a bound; the variations of an allocator or of checkpoints do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one resource."""
+    """The result for one resource."""
 
     curve: Curve
     second: float
-    """Mean of the second quarter."""
+    """The mean of the second quarter."""
     last: float
-    """Mean of the last."""
+    """The mean of the last quarter."""
 
     @property
     def is_flat(self) -> bool:
@@ -153,10 +152,10 @@ class Verdict:
 
 def verdict(curve: Curve, values: Sequence[float]) -> Verdict:
     """
-    Compare.
+    Compare the last quarter of a curve with its second.
 
     Args:
-        values: Of a run, evenly spaced in time, at least ``LEAST_SAMPLES``.
+        values: The values of a run, evenly spaced in time, at least ``LEAST_SAMPLES``.
     """
     if len(values) < LEAST_SAMPLES:
         raise ValueError(f"{len(values)} samples say nothing about growth; {LEAST_SAMPLES} are the least")
@@ -166,15 +165,15 @@ def verdict(curve: Curve, values: Sequence[float]) -> Verdict:
 
 
 ROWS = 24
-"""Of the table: each is the mean of as many samples, its waits and lags the longest of them."""
+"""Rows of the table. Each is the mean of several samples; for waits and lags it is the maximum."""
 
 
 WIDTH, HEIGHT, GAP = 900, 90, 26
-"""Of a panel of the picture, in pixels, and what its title takes."""
+"""Size of a panel in the picture in pixels, and the space for its title."""
 
 
 def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
-    """One for each bound; none where the run was too short."""
+    """A verdict for each curve with a bound; empty if the run was too short."""
     if len(samples) < LEAST_SAMPLES:
         return []
     return [
@@ -185,7 +184,7 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
 
 
 def table(samples: Sequence[Sample]) -> str:
-    """The curves as text: a row for a stretch of time."""
+    """The curves as text; each row covers a part of the time."""
     rows = [["minute", *(curve.title for curve in CURVES)]]
     each = max(1, -(-len(samples) // ROWS))
     for start in range(0, len(samples), each):
@@ -199,7 +198,7 @@ def table(samples: Sequence[Sample]) -> str:
 
 
 def picture(samples: Sequence[Sample]) -> str:
-    """The curves as SVG: a panel each, from 0 to the highest value."""
+    """The curves as SVG, each in a panel from 0 to its highest value."""
     end = max((sample["seconds"] for sample in samples), default=0.0) or 1.0
     panels = []
     for index, curve in enumerate(CURVES):
@@ -224,7 +223,7 @@ def picture(samples: Sequence[Sample]) -> str:
 
 
 def sentences(found: Sequence[Verdict]) -> list[str]:
-    """What each verdict says."""
+    """The verdicts as sentences."""
     return [
         f"{one.curve.field}: {_number(one.second)} in the second quarter, {_number(one.last)} in the last: "
         f"{'flat' if one.is_flat else 'NOT FLAT'}"

@@ -38,20 +38,20 @@ EACH = 3
 CREW = 50
 CREDIT = (5, 500)
 DEATHS = 40
-"""Of consumers, in a round, about."""
+"""Deaths of consumers in a round, about."""
 TICK_SECONDS = 0.2
-"""Without a message for so long, all accept what they have: others may wait for it."""
+"""After this time without a message, all consumers accept what they have: others may wait for it."""
 SILENCES = 100
-"""In a row, after which what is missing does not come any more."""
+"""After this many silences in a row, a missing message is considered lost."""
 QUEUES = {"groups": Queue(message_groups=True), "partitions": Queue(partitions=200)}
 
 
 class Holder:
-    """What a consumer has of each group."""
+    """What a consumer holds of each group."""
 
     def __init__(self) -> None:
         self.held: deque[int] = deque()
-        """Numbers of messages that it has not accepted, in the order in which they came."""
+        """Numbers of messages that it has not accepted, in the order of delivery."""
         self.newest: dict[int, int] = {}
 
 
@@ -67,27 +67,29 @@ class Member(Holder):
         self.credit = credit
 
     def accept(self, count: int) -> list[int]:
-        """Accept the first ones; which."""
+        """Accept the first ``count`` messages; returns their numbers."""
         self.receiver.accept(count, self.credit)
         return [self.held.popleft() for _ in range(count)]
 
 
 class Keys:
-    """What is known of each group of a queue that is consumed once."""
+    """The state of each group of a queue that is consumed once."""
 
     def __init__(self, groups: int, each: int) -> None:
         self.groups, self.each = groups, each
         self.done = [-1] * groups
-        """The last of each that was accepted, or came and is held."""
+        """For each group the last message that was accepted, or was delivered and is held."""
         self.missing = groups * each
         self.holders: dict[int, tuple[Holder, int]] = {}
-        """Of groups: who has something of it unsettled, and how many."""
+        """For each group, which consumer has unsettled messages of it, and how many."""
         self.count = 0
 
     def came(self, member: Holder, number: int) -> None:
         """
+        A message was delivered.
+
         Raises:
-            LoadFailed: It should not have, now, or there.
+            LoadFailed: It should not have been delivered, now, or to this consumer.
         """
         place, group = divmod(number, self.groups)
         holder, held = self.holders.get(group, (member, 0))
@@ -108,7 +110,7 @@ class Keys:
             self._let_go(number % self.groups)
 
     def died(self, member: Holder) -> None:
-        """What it held comes again: nothing behind that before it."""
+        """What it held is delivered again, before anything later of the same groups."""
         for number in reversed(member.held):
             place, group = divmod(number, self.groups)
             self._let_go(group)
@@ -126,10 +128,10 @@ class Keys:
 
 
 class Soak:
-    """A gateway, and its consumers."""
+    """A gateway and its consumers."""
 
     def __init__(self, folder: Path, groups: int = GROUPS, each: int = EACH, crew: int = CREW) -> None:
-        """``folder`` is emptied, and filled."""
+        """``folder`` is emptied, then filled with messages."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._data, self._groups, self._each, self._crew = folder / "data", groups, each, crew
@@ -141,7 +143,7 @@ class Soak:
         self._server: ServerProcess = gateway(self._data)
 
     def close(self) -> None:
-        """End the gateway."""
+        """Stop the gateway."""
         for member in self._members.values():
             reset(member.connection)
         self._members.clear()
@@ -149,10 +151,10 @@ class Soak:
 
     def round(self, name: str, *, is_replayed: bool) -> float:
         """
-        One queue; messages a second.
+        Consume one queue; returns messages a second.
 
         Raises:
-            LoadFailed: Something was wrong, or did not come.
+            LoadFailed: The order was wrong, or a message is missing.
         """
         if is_replayed:
             with Administration(self._server.admin) as administration:
@@ -186,7 +188,9 @@ class Soak:
         self._members[member.connection.sock.fileno()] = member
 
     def _take(self, keys: Keys) -> int:
-        """Whoever has something reads it, and accepts some; some die. How many messages came."""
+        """
+        Each consumer with data reads it and accepts some messages; some consumers die. Returns the number of messages.
+        """
         came, chance = 0, self._chance
         readable = select.select(list(self._members), [], [], TICK_SECONDS)[0]
         for descriptor in readable:
@@ -219,7 +223,7 @@ class Soak:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; the exit status."""
+    """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="./run soak keys", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--groups", type=int, default=GROUPS)

@@ -1,4 +1,4 @@
-"""Transactions: a client that moves messages from one queue to another, acknowledging and publishing in one."""
+"""A client that moves messages from one queue to another: it acknowledges and publishes in one transaction."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.support.transactions import DISCHARGE, Controller, acknowledge, provi
 from .client import SILENCE_SECONDS, TAIL, Run, message
 
 TOGETHER = 40
-"""Most messages in a transaction."""
+"""The most messages in a transaction."""
 ROLLED_BACK = 0.25
-"""Share of transactions that are rolled back first, and done again."""
+"""The share of transactions that are rolled back first, and then repeated."""
 LIFE_TRANSACTIONS = (5, 100)
 SILENCES = 10
-"""In a row, after which nothing is expected any more once the run drains."""
+"""After this many silences in a row while the run drains, no more messages are expected."""
 LOG_IS_FULL = "the replay log is at its quota"
-"""What comes at once after a machine has stood still may be more than trimming has kept free."""
+"""Expected: after a machine has stood still, the burst of messages may exceed the space that trims keep free."""
 
 
 class Mover:
-    """One life of it: a connection with three links."""
+    """One life of the mover: a connection with three links."""
 
     def __init__(self, client: Client, source: str, target: str) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Mover:
         self._receiver = client.receiver(source)
 
     def take(self, run: Run) -> list[Received]:
-        """What has arrived, up to ``TOGETHER``; nothing where nothing comes for a while and the run drains."""
+        """The messages that have arrived, up to ``TOGETHER``; empty after a silence while the run drains."""
         receiver = self._receiver
         if receiver.link.credit < TOGETHER:
             receiver.flow(2 * TOGETHER - receiver.link.credit)
@@ -49,10 +49,10 @@ class Mover:
 
     def move(self, batch: list[Received], sizes: list[int], *, commits: bool) -> bool:
         """
-        Publish copies, by the numbers of what came, and acknowledge, in one transaction that is discharged.
+        Publish copies with the same numbers and acknowledge the originals in one transaction, then discharge it.
 
         Returns:
-            Whether it went as it was asked for; not if the log was full just then.
+            Whether it was discharged as requested; False if the log was full at that moment.
         """
         txn_id = self._controller.declare()
         published = [
@@ -64,7 +64,7 @@ class Mover:
                 raise Refused(f"a message in a transaction was answered {delivery.remote_state}")
             delivery.settle()
         if commits:
-            # In a rollback they stay with the consumer, which has not settled them.
+            # After a rollback the messages stay with the consumer, which has not settled them.
             for one in batch:
                 acknowledge(one, txn_id)
         discharged = self._controller.ask(DISCHARGE, [txn_id, not commits])
@@ -76,7 +76,7 @@ class Mover:
 
 
 def move(run: Run, source: str, target: str, seed: int) -> None:
-    """Move until nothing comes any more; roll back now and then, die now and then."""
+    """Move messages until no more come; sometimes roll back, sometimes die."""
     chance = random.Random(seed)
     silent = 0
     while silent < SILENCES:
@@ -93,7 +93,7 @@ def move(run: Run, source: str, target: str, seed: int) -> None:
                 if chance.random() < ROLLED_BACK and mover.move(batch, sizes, commits=False):
                     run.add(rollbacks=1)
                 if not mover.move(batch, sizes, commits=True):
-                    # It had settled them: they come again, to its next life.
+                    # It had settled them: they are delivered again in its next life.
                     run.add(refused_transactions=1)
                     break
                 run.add(transactions=1, moved=len(batch))

@@ -1,7 +1,4 @@
-"""
-A soak run of seconds accounts for everything; the account finds what is planted in it; verdicts on curves whose
-growth is known.
-"""
+"""A short soak run accounts for everything; an account finds planted faults; known curves get the right verdicts."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from tests.soak.curves import CURVES, LEAST_SAMPLES, Curve, verdict
 
 
 def batch(*numbers: int, count: int = 0) -> list[Delivery]:
-    """Deliveries with this delivery count; the id of a message is ten times its number."""
+    """Deliveries with this delivery count; a message's id is ten times its number."""
     return [Delivery(0, number, 10 * number, "", count) for number in numbers]
 
 
 def take(consumer: Consumption, *numbers: int, count: int = 0) -> None:
-    """A life in which these are delivered and acknowledged."""
+    """A life in which these messages are delivered and acknowledged."""
     consumer.begun()
     consumer.delivered(batch(*numbers, count=count))
     consumer.acknowledged(batch(*numbers))
@@ -33,7 +30,7 @@ Step = tuple[Any, ...]
 
 
 def account_of(*steps: Step) -> Account:
-    """The account after what its publisher was told, and what a consumer did; ``see`` is to take, and not to settle."""
+    """The account after steps of its publisher and its consumer; ``see`` is a delivery without acknowledgement."""
     account = Account("q")
     consumer = account.consumer()
     for what, *numbers in steps:
@@ -61,44 +58,44 @@ CLOSE, RESET = ("close",), ("reset",)
 @pytest.mark.parametrize(
     ("steps", "lost", "faults"),
     [
-        # All came once and in order.
+        # All messages came once and in order.
         ([ACCEPTED, ("take", 0, 1, 2, 3, 4), CLOSE], [], []),
-        # One never came.
+        # One message never came.
         ([ACCEPTED, ("take", 0, 1, 2, 4), CLOSE], [3], []),
-        # A consumer's death does not make a message delivered: it must come again.
+        # A consumer's death does not settle a message: it must come again.
         ([("accepted", 0, 0), ("see", 0, 0), RESET], [0], []),
-        # The consumer may hear of a message before its publisher does.
+        # The consumer may get a message before its publisher hears of it.
         ([("take", 0, 1), CLOSE, ("accepted", 0, 1)], [], []),
-        # A publisher that died never heard of some: they may come or not.
+        # A publisher died before it heard of some messages: they may come or not.
         ([("in_doubt", 0, 1), ("take", 1), CLOSE], [], []),
-        # A lower number after a higher one on one link, and so a lower id.
+        # A lower number, and so a lower id, after a higher one on one link.
         (
             [("accepted", 0, 2), ("take", 0, 2, 1), CLOSE],
             [],
             ["q: 1 (id 10) came after 2 (id 20) on one link"],
         ),
-        # What was delivered before comes with a delivery-count; more than was seen is allowed, less is a fault.
+        # A redelivery has a delivery-count; one above the deliveries that were seen is allowed, one below is a fault.
         (
             [("accepted", 0, 0), ("see", 0, 0), RESET, ("see", 0, 2), RESET, ("see", 0, 1), RESET],
             [0],
             ["q: 0 was delivered 2 times before, its header says 1"],
         ),
-        # After a reset an acknowledged message may come again, with a count; after a clean close it may not.
+        # After a reset an acknowledged message may come again, with a delivery-count; after a clean close it may not.
         ([("accepted", 0, 1), ("take", 0, 1), RESET, ("redelivered", 1)], [], []),
         (
             [("accepted", 0, 1), ("take", 0, 1), CLOSE, ("redelivered", 1)],
             [],
             ["q: 1 came again after it was acknowledged"],
         ),
-        # Redeliveries are at the front: one that was passed over has been taken off, and is a fault later.
+        # Redeliveries come first: one that is passed over has been consumed, and is a fault if it comes later.
         (
             [("accepted", 0, 2), ("take", 0, 1), RESET, ("take", 2), RESET, ("redelivered", 1)],
             [],
             ["q: 1 came again after it was acknowledged"],
         ),
-        # What a rewound queue brings is delivered as if for the first time; what it does not bring is lost.
+        # Messages that a rewound queue replays count as new; those that it does not replay are lost.
         ([ACCEPTED, ("take", 0, 1, 2, 3, 4), RESET, ("replay", 1, 2, 4)], [3], []),
-        # A rejected message is nowhere, whoever hears of it first.
+        # A rejected message must not be delivered, before or after its publisher hears of it.
         (
             [("rejected", 0), ("take", 0), CLOSE],
             [],
@@ -110,7 +107,7 @@ CLOSE, RESET = ("close",), ("reset",)
 def test_an_account_tells_what_is_owed_and_what_is_wrong(
     steps: list[Step], lost: list[int], faults: list[str]
 ) -> None:
-    """Each thing that no gateway may do is found, and what one may do is none."""
+    """An account reports everything that no gateway may do, and nothing that a gateway may do."""
     account = account_of(*steps)
     assert (account.lost(), account.faults) == (lost, faults)
 
@@ -140,12 +137,12 @@ BOUND = Curve("resident_bytes", "memory", share=0.1, allowance=5)
     ],
 )
 def test_the_last_quarter_is_held_against_the_second(curve: list[float], is_flat: bool) -> None:
-    """How a run begins does not count; what its end has over its second quarter does."""
+    """A run's first quarter does not count; its last quarter is compared with the second."""
     assert verdict(BOUND, curve).is_flat is is_flat
 
 
 def test_too_few_samples_are_no_verdict() -> None:
-    """A run that is too short to tell is not called flat."""
+    """A run that is too short is not called flat."""
     with pytest.raises(ValueError, match="say nothing"):
         verdict(BOUND, [1.0] * (LEAST_SAMPLES - 1))
 
@@ -176,7 +173,7 @@ Coming = tuple[str, *tuple[int, ...]]
 @pytest.mark.parametrize(
     ("steps", "fault"),
     [
-        # Of three groups: place 0 of each, of the first one place 1, what is accepted by another, a death.
+        # Three groups: place 0 of each, then place 1 of the first, an acceptance by another consumer, a death.
         ([("a", 0, 1, 2, 3), ("accept a", 4), ("b", 6, 4)], ""),
         ([("a", 0, 3), ("die a",), ("b", 0, 3)], ""),
         ([("a", 0, 3), ("accept a", 1), ("die a",), ("b", 3, 6)], ""),
@@ -188,7 +185,7 @@ Coming = tuple[str, *tuple[int, ...]]
     ],
 )
 def test_what_is_wrong_with_the_order_by_key_is_found(steps: list[Coming], fault: str) -> None:
-    """A message passed over, or behind its turn, or beside another consumer's; what comes again is none."""
+    """Faults: a message that is skipped, comes late, or goes to a second consumer. A redelivery is no fault."""
     found, crew = keys.Keys(3, 3), {name: keys.Holder() for name in "ab"}
     try:
         for what, *numbers in steps:

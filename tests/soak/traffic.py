@@ -1,6 +1,5 @@
 """
-What goes on all the time of a run: publishers, consumers that die, log readers, and durable subscriptions that are
-made, left and given up.
+The constant load of a run: publishers, consumers that die, log readers, and durable subscriptions that come and go.
 """
 
 from __future__ import annotations
@@ -28,30 +27,30 @@ from tests.soak.client import (
 from tests.support.frames import ATTACH, frame
 
 TICK_SECONDS = 0.05
-"""Between the bursts of a publisher."""
+"""Pause between two bursts of a publisher."""
 OUTSTANDING = 500
 PARTS = ({"part": "even"}, {"part": "odd"})
-"""Properties of messages, which selectors take."""
+"""Application properties that selectors match."""
 CREDIT = 100
 PUBLISHER_LIFE_SECONDS = (20, 90)
 CONSUMER_LIFE_MESSAGES = (50, 2_000)
 REPLAYS = 0.3
-"""Share of consumers' lives that begin with a replay."""
+"""The share of consumers' lives that begin with a replay."""
 CLEAN = 0.2
-"""Share of lives that end as they should."""
+"""The share of lives that end with a clean close."""
 LEFT = 0.3
-"""Share of batches that a dying consumer leaves unsettled at its end."""
+"""The share of its batches that a dying consumer leaves unsettled at its end."""
 READER_LIFE_MESSAGES = (1_000, 20_000)
 REPLAY_START = Symbol("rewind:replay-start")
 SELECTOR = Symbol("apache.org:selector-filter:string")
 SILENCES = 25
-"""In a row, of some 0.2 s, after which a consumer that is still owed something comes anew."""
+"""After this many silences of 0.2 s in a row, a consumer that is still owed a message attaches again."""
 DRAIN_SECONDS = 120
-"""How long consumers may take, once publishing has ended, for what they are owed."""
+"""How long consumers may take after the end of publishing for what they are owed."""
 
 
 def start_pairs(run: Run, names: Iterable[str], rate: float) -> tuple[list[Thread], list[Thread]]:
-    """A publisher and a consumer for each queue of these names, which share the rate."""
+    """Start a publisher and a consumer for each of these queues, which share the rate."""
     publishers, consumers, each = [], [], list(names)
     for seed, name in enumerate(each):
         account, address = run.account(name), f"queue://{name}"
@@ -61,7 +60,7 @@ def start_pairs(run: Run, names: Iterable[str], rate: float) -> tuple[list[Threa
 
 
 def publish(run: Run, account: Account, address: str, rate: float, seed: int) -> None:
-    """Publish bodies of any size at an even rate; die now and then with messages on their way."""
+    """Publish bodies of all sizes at a steady rate; die now and then before all outcomes are known."""
     chance = random.Random(seed)
     number = 0
     while not run.publishing_ends.is_set():
@@ -76,7 +75,7 @@ def publish(run: Run, account: Account, address: str, rate: float, seed: int) ->
             burst = range(number, number + min(first + int(due) - number, outcomes.room(OUTSTANDING)))
             outcomes.send(*(message(each, _size(run, chance), PARTS[each % 2]) for each in burst))
             number = outcomes.next
-            # What could not be sent in time is not made up for.
+            # Messages that could not be sent in time are not sent later.
             due = min(due, number - first + rate)
             time.sleep(TICK_SECONDS)
             outcomes.listen(0)
@@ -104,7 +103,7 @@ def consume(
     rate: float | None = None,
 ) -> None:
     """
-    Consume until publishing has ended and nothing is owed; die with deliveries unsettled, come back, rewind.
+    Consume until publishing has ended and nothing is owed; die with unsettled deliveries, come back, rewind.
 
     Args:
         selector: A JMS selector; another consumer takes the rest.
@@ -119,7 +118,7 @@ def consume(
         if deadline is None and run.is_draining.is_set():
             deadline = time.monotonic() + DRAIN_SECONDS
         if deadline is not None and time.monotonic() > deadline:
-            return  # what is owed is lost; the account says which
+            return  # what is owed is lost, and the account names it
         rewinds = own.recent and deadline is None and chance.random() < replays
         try:
             connection = _attached(run, own, address, filters, chance.choice(own.recent) if rewinds else None)
@@ -138,7 +137,7 @@ def _attached(
     filters: dict[Any, Any] | None,
     after: Delivery | None,
 ) -> Connection:
-    """A consumer; with a replay from behind a message of before if one is given, and the log has it still."""
+    """Attach a consumer; with ``replay``, from after an earlier message, if the log still has it."""
     connection = run.connect(f"{address}-consumer")
     if after is not None:
         try:
@@ -166,7 +165,7 @@ def _take(
     chance: random.Random,
     rate: float | None,
 ) -> bool:
-    """One life. Whether it ended with everything settled and a clean close."""
+    """One life of a consumer; returns whether it ended with everything settled and a clean close."""
     wanted = chance.randint(*CONSUMER_LIFE_MESSAGES)
     is_clean = chance.random() < CLEAN
     taken = 0
@@ -176,7 +175,7 @@ def _take(
         taken += len(batch)
         silent = 0 if batch else silent + 1
         is_last = taken >= wanted or (run.is_draining.is_set() and not account.owed)
-        # In a silence something may be owed that another life has left: it comes with the next.
+        # In a silence, owed messages may be unsettled from another life: they come in the next one.
         is_last = is_last or (run.is_draining.is_set() and silent > SILENCES)
         if batch and not (is_last and not is_clean and chance.random() < LEFT):
             _acknowledge(own, connection, batch)
@@ -185,7 +184,7 @@ def _take(
         if rate is not None and batch:
             time.sleep(len(batch) / rate)
     if is_clean:
-        # What is on its way is not seen, and comes again.
+        # Deliveries under way are not seen, and come again.
         connection.close()
     else:
         reset(connection)
@@ -193,7 +192,7 @@ def _take(
 
 
 def read(run: Run, seed: int) -> None:
-    """Read the log, die, begin again behind the last message: each id follows the one before it."""
+    """Read the log, die, go on after the last message: each id follows the one before it."""
     chance = random.Random(seed)
     last: Delivery | None = None
     while not run.publishing_ends.is_set():
@@ -207,7 +206,7 @@ def read(run: Run, seed: int) -> None:
         try:
             connection.attach(sender=False, address="log://>", filters=filters, settled=True)
         except Refused:
-            # The log was trimmed past it meanwhile.
+            # The log was trimmed past this id meanwhile.
             reset(connection)
             last = None
             run.add(readers_too_late=1)
@@ -238,15 +237,15 @@ def _acknowledge(own: Consumption, connection: Connection, batch: list[Delivery]
 
 
 TOGETHER = (20, 200)
-"""Messages published while nobody receives."""
+"""The least and the most messages that are published while nobody receives."""
 ANSWER_SECONDS = 60
 PAUSE_SECONDS = 1.0
-"""Between two rounds."""
+"""Pause between two rounds."""
 NEVER = Symbol("never")
 
 
 def subscribe(run: Run, topic: str, seed: int) -> None:
-    """Rounds of it: subscribe, leave, publish, come back, take all, give up."""
+    """In rounds: subscribe, leave, publish, come back, take everything, unsubscribe."""
     chance = random.Random(seed)
     account = run.account(topic)
     container = f"subscriber-{seed}"
@@ -276,7 +275,7 @@ def _subscribed(run: Run, container: str, topic: str, name: str) -> Connection:
 
 
 def _take_all(account: Account, own: Consumption, connection: Connection) -> None:
-    """Take what is owed, and close as one should, but for the link: the subscription stays."""
+    """Take what is owed, and close the connection cleanly but not the link, so that the subscription stays."""
     own.begun()
     deadline = time.monotonic() + ANSWER_SECONDS
     for batch in received(connection, 100):

@@ -1,4 +1,4 @@
-"""A client of a gateway's administration over HTTP."""
+"""An HTTP client of a gateway's administration."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import httpx
 from tests.support.running import PLAIN_HTTP
 
 SECONDS = 600
-"""How long an answer may take: some come when millions of messages are trimmed."""
+"""How long an answer may take: a trim of millions of messages is answered only when it is complete."""
 
 
 class Administration:
-    """Asks about one Message VPN, ``default``, below ``/SEMP/v2``."""
+    """Sends requests about the Message VPN ``default``, below ``/SEMP/v2``."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, **PLAIN_HTTP | {"timeout": SECONDS})
@@ -25,11 +25,11 @@ class Administration:
         self._http.close()
 
     def get(self, path: str) -> str:
-        """The answer to a request for any page, which has to succeed."""
+        """Returns the answer to a GET of any path; the request must succeed."""
         return self._http.get(path).raise_for_status().text
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """The answer to a request below ``/SEMP/v2/``, which has to succeed."""
+        """Returns the answer to a request below ``/SEMP/v2/``; the request must succeed."""
         answer = self._http.request(method, f"/SEMP/v2/{path}", json=body)
         if answer.status_code != httpx.codes.OK:
             raise RuntimeError(f"{method} {path} was answered {answer.status_code}: {answer.text[:300]}")
@@ -37,9 +37,9 @@ class Administration:
         return found
 
     def monitor(self, path: str = "") -> Any:
-        """What is said of a part of the Message VPN."""
+        """Returns the monitor data of a part of the Message VPN."""
         return self.ask("GET", f"monitor/msgVpns/default/{path}")["data"]
 
     def act(self, path: str, body: object = None) -> Any:
-        """Have something done to a part of the Message VPN; the data of the answer."""
+        """Request an action on a part of the Message VPN; returns the data of the answer."""
         return self.ask("PUT", f"action/msgVpns/default/{path}", body or {}).get("data")

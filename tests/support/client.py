@@ -1,8 +1,7 @@
 """The AMQP client of the tests: proton's engine over a plain blocking socket, with links, settlement and filters.
 
-It does what the protocol allows; what it forbids, ``tests.support.peer`` does. It runs on the caller's thread alone and
-does something only while a method of it is called: everything waits for a condition, and whoever waits does the reading
-and writing meanwhile. Messages are bytes in both directions.
+It keeps to the protocol; ``tests.support.peer`` breaks its rules. It runs on the caller's thread alone, and reads and
+writes only during calls of its methods, while they wait for a condition. Messages are bytes in both directions.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from tests.support.messages import content_of, take_apart
 T = TypeVar("T")
 
 WAIT_SECONDS = 20.0
-"""How long a condition may take to come true before the test fails: long, as machines are busy."""
+"""How long a condition may take to come true before the test fails: long, because test machines are busy."""
 
 _names = itertools.count(1)
 
@@ -69,21 +68,21 @@ class Refused(Exception):
 
     @property
     def replay_refusal(self) -> tuple[str, str | None, int | None]:
-        """The condition, the replay error and its subcode, as the table of refusals has them."""
+        """The condition, the replay error and its subcode, as in the table of refusals."""
         return self.name, self.replay_error, self.subcode
 
 
 SELECTOR: Final = "apache.org:selector-filter:string"
 NO_LOCAL: Final = "apache.org:no-local-filter:list"
 BEGINNING: Final = {"rewind:replay-start": "beginning"}
-"""A filter-set that asks for all that the log has."""
+"""A filter-set that asks for the whole log."""
 
 MESSAGE_UNAVAILABLE: Final = ("amqp:resource-deleted", "message-unavailable", 140)
-"""``Refused.replay_refusal`` of who was still to read what has left the log."""
+"""``Refused.replay_refusal`` of a reader whose next messages have left the log."""
 
 
 class Received:
-    """A delivery that arrived whole."""
+    """A delivery that arrived completely."""
 
     def __init__(self, raw: bytes, delivery: Delivery) -> None:
         self.raw = raw
@@ -91,18 +90,18 @@ class Received:
 
     @cached_property
     def _parts(self) -> tuple[list[Any] | None, dict[str, Any], bytes]:
-        # Once it is asked for: of most messages tests look at a part, of many at nothing.
+        # Decoded on first use: tests look at a part of most messages, and at nothing of many.
         header, annotations, bare = take_apart(self.raw)
         return header, dict(annotations or {}), bare
 
     @property
     def header(self) -> list[Any] | None:
-        """The fields of its section, if it is there."""
+        """The fields of the header section; None if the message has none."""
         return self._parts[0]
 
     @property
     def annotations(self) -> dict[str, Any]:
-        """Those of the message."""
+        """The message annotations."""
         return self._parts[1]
 
     @property
@@ -112,7 +111,7 @@ class Received:
 
     @cached_property
     def text(self) -> str:
-        """The body, where it is a data section."""
+        """The body, if it is a data section."""
         return content_of(self.bare)
 
     @property
@@ -129,12 +128,12 @@ class Received:
 
     @property
     def is_end(self) -> bool:
-        """It is marked as the last before live."""
+        """Whether this message is marked as the last one before live."""
         return bool(self.annotations.get("x-opt-replay-end", False))
 
 
 class Client:
-    """One connection, and a session on it that links use unless they are given another."""
+    """One connection with one session, which links use unless another session is given."""
 
     def __init__(
         self,
@@ -150,12 +149,12 @@ class Client:
         """
         Args:
             address: HOST:PORT, or a URL.
-            hostname: What the open frame says; the address's host if None.
-            container: What the open frame says; a name of its own if None.
-            max_frame_size: Largest frame taken, in bytes.
-            idle_timeout: Asked for in the open frame, in seconds.
-            properties: Of the open frame.
-            user: Name and password, said with SASL PLAIN; without, there is no SASL.
+            hostname: The hostname in the open frame; the address's host if None.
+            container: The container id of the open frame; a new unique one if None.
+            max_frame_size: The largest frame that the client accepts, in bytes.
+            idle_timeout: The idle time-out of the open frame, in seconds.
+            properties: The properties of the open frame.
+            user: Name and password for SASL PLAIN; without them the client does not use SASL.
         """
         if "://" in address:
             address = urlsplit(address).netloc
@@ -208,7 +207,7 @@ class Client:
         return session
 
     def close(self) -> None:
-        """End as AMQP has it: close, and wait for the peer's."""
+        """Close the connection as AMQP requires, and wait for the peer's close."""
         if not self.is_cut:
             self.connection.close()
             self.wait(
@@ -217,13 +216,13 @@ class Client:
         self.cut()
 
     def cut(self) -> None:
-        """End as a broken network has it: the socket is gone, and nothing was said."""
+        """Close the socket without a close frame, as when the network breaks."""
         if self._socket.fileno() >= 0:
             self._socket.close()
         self.is_cut = True
 
     def closed_by_peer(self) -> Refused:
-        """Wait until the peer closes the connection; with what error."""
+        """Wait until the peer closes the connection; returns its error."""
         self.wait(lambda: self.connection.state & Endpoint.REMOTE_CLOSED, "the peer closes the connection")
         return Refused(self.connection.remote_condition)
 
@@ -242,7 +241,7 @@ class Client:
         set_up: Callable[[Link], None] | None = None,
     ) -> Sender:
         """
-        Attach a link to send on. No address and not dynamic: the anonymous relay.
+        Attach a link to send on. Without an address, and not dynamic, it leads to the anonymous relay.
 
         Raises:
             Refused: The peer refused it.
@@ -278,9 +277,9 @@ class Client:
         Attach a link to receive on.
 
         Args:
-            credit: Given with the attach, to be used up.
-            durable: Expiry never and durability of unsettled state: what makes a topic's subscription durable.
-            filters: The filter-set: values by descriptor, which is the key, too. ``Described`` values go as they are.
+            credit: Granted right after the attach; it is not renewed.
+            durable: Expiry policy never and durability unsettled-state, which make a topic subscription durable.
+            filters: The filter-set: values by descriptor, which is also the key. ``Described`` values stay as they are.
 
         Raises:
             Refused: The peer refused it.
@@ -312,16 +311,16 @@ class Client:
         return receiver
 
     def read_log(self, topics: str = ">", start: str = "beginning", more: str = "") -> list[Received]:
-        """All that the log has now of some topics, from a start on, which is as an address has it."""
+        """The log's present messages of some topics, from a start that is given as in an address."""
         return self.receiver(f"log://{topics}?replay-start={start}&until=now{more}").take_to_end()
 
     def watch(self, receiver: Receiver) -> None:
-        """Take what arrives on a link that was opened by hand."""
+        """Receive messages also on a link that the test opened by hand."""
         self._receivers[receiver.link] = receiver
 
     def is_detached(self, link: Link) -> bool:
-        """The peer has detached or closed a link."""
-        # The engine keeps no state for a detach that does not close: it is an event and nothing more.
+        """Whether the peer has detached or closed a link."""
+        # The engine keeps no state of a detach without close: there is only an event.
         return link in self._detached or bool(link.state & Endpoint.REMOTE_CLOSED)
 
     def _answered(self, link: Link) -> None:
@@ -334,7 +333,7 @@ class Client:
             self.wait(lambda: link.state & Endpoint.REMOTE_CLOSED, "the refused link is detached")
             refused = Refused(link.remote_condition)
             link.close()
-            self._write()  # Before an attach of the same name, which the engine would put in front.
+            self._write()  # Otherwise the engine would send a later attach of the same name first.
             raise refused
 
     # --- input and output ------------------------------------------------------------------------------------
@@ -343,10 +342,10 @@ class Client:
         self, condition: Callable[[], T], what: str, seconds: float = WAIT_SECONDS, turn: float = 0.05
     ) -> T:
         """
-        Read and write until ``condition`` is true; returns what it returned. Fails with ``what`` after ``seconds``.
+        Read and write until ``condition`` is true; returns its result. Fails with ``what`` after ``seconds``.
 
         Args:
-            turn: Seconds until it is asked again where nothing arrives: it may be about the gateway's insides.
+            turn: Seconds between calls of ``condition`` while nothing arrives: it may look into the gateway.
         """
         deadline = time.monotonic() + seconds
         self._write()
@@ -359,7 +358,7 @@ class Client:
         return found
 
     def _write(self) -> bool:
-        """Write what the socket takes; whether there is more."""
+        """Write as much as the socket takes; returns whether more is left."""
         if self.is_cut:
             return False
         transport = self.transport
@@ -394,7 +393,7 @@ class Client:
         self._write()
 
     def _handle(self) -> None:
-        # As the binding has them: proton makes five objects of each event, which takes longer than all else here.
+        # By the binding's C functions: proton makes five objects of each event, which takes longer than all else here.
         collector = self._collector._impl
         while (event := lib.pn_collector_peek(collector)) != ffi.NULL:
             kind = lib.pn_event_type(event)
@@ -408,7 +407,7 @@ class Client:
 
 
 class _End:
-    """What both ends of links have in common."""
+    """What senders and receivers have in common."""
 
     def __init__(self, client: Client, link: Link) -> None:
         self.client = client
@@ -421,13 +420,13 @@ class _End:
         self.link.free()
 
     def detach(self) -> None:
-        """Detach without closing: the terminus may live on."""
+        """Detach without closing, so that the terminus may live on."""
         self.link.detach()
         self.client.wait(lambda: self.client.is_detached(self.link), "the peer detaches the link, too")
         self.link.free()
 
     def detached_by_peer(self) -> Refused:
-        """Wait until the peer detaches; with what error."""
+        """Wait until the peer detaches; returns its error."""
         self.client.wait(lambda: self.link.state & Endpoint.REMOTE_CLOSED, "the peer detaches the link")
         refused = Refused(self.link.remote_condition)
         self.link.close()
@@ -440,11 +439,11 @@ class Sender(_End):
 
     @property
     def address(self) -> str:
-        """What the peer calls the target: the name of a dynamic node."""
+        """The target address in the peer's attach: for a dynamic node its name."""
         return str(self.link.remote_target.address)
 
     def send(self, raw: bytes, *, settled: bool = False) -> Delivery:
-        """Give one message to the engine as soon as there is credit for it."""
+        """Send one message as soon as there is credit for it."""
         if self.link.credit <= 0:
             self.client.wait(lambda: self.link.credit > 0, "there is credit")
         delivery = self.link.delivery(f"{next(_names)}")
@@ -455,14 +454,14 @@ class Sender(_End):
         return delivery
 
     def outcome(self, delivery: Delivery) -> str:
-        """Wait until the peer says what became of a delivery: ``ACCEPTED``, ``REJECTED`` …"""
+        """Wait for a delivery's outcome: ``ACCEPTED``, ``REJECTED`` …"""
         self.client.wait(
             lambda: delivery.remote_state or delivery.settled or self._is_gone(), "there is an outcome"
         )
         return delivery.remote_state.name if delivery.remote_state else "NONE"
 
     def rejection(self, delivery: Delivery) -> Refused:
-        """Wait until a delivery is rejected; with what error."""
+        """Wait until a delivery is rejected; returns the error."""
         assert self.outcome(delivery) == "REJECTED"
         return Refused(delivery.remote.condition)
 
@@ -474,7 +473,7 @@ class Sender(_End):
             delivery.settle()
 
     def outcomes(self, messages: Iterable[bytes]) -> list[str]:
-        """Send messages, and wait until the peer has said what became of each."""
+        """Send messages, and wait for their outcomes."""
         deliveries = [self.send(raw) for raw in messages]
         return [self.outcome(delivery) for delivery in deliveries]
 
@@ -483,7 +482,7 @@ class Sender(_End):
 
 
 class Receiver(_End):
-    """The receiving end of a link. Messages that arrived wait in ``arrived`` until they are taken."""
+    """The receiving end of a link. Messages that have arrived are in ``arrived`` until they are taken."""
 
     def __init__(self, client: Client, link: Link) -> None:
         super().__init__(client, link)
@@ -491,34 +490,34 @@ class Receiver(_End):
 
     @property
     def address(self) -> str:
-        """What the peer calls the source: the name of a dynamic node."""
+        """The source address in the peer's attach: for a dynamic node its name."""
         return str(self.link.remote_source.address)
 
     @property
     def filters(self) -> dict[str, Any]:
-        """The filter-set in place, by its keys: what the peer's attach says."""
+        """The filter-set in the peer's attach: the filters that are in place, by key."""
         found = self.link.remote_source.filter
         found.rewind()
         return dict(found.get_object()) if found.next() else {}
 
     @property
     def start(self) -> dict[str, Any]:
-        """Where the replay really starts: the value of the reply's ``rewind:replay-start``."""
+        """The resolved start of the replay: the value of the reply's ``rewind:replay-start``."""
         return dict(self.filters["rewind:replay-start"].value)
 
     def read(self) -> None:
-        """Take what has arrived whole from the engine."""
+        """Take the complete deliveries from the engine."""
         while (delivery := self.link.current) is not None and not delivery.partial:
             raw = self.link.recv(delivery.pending) if delivery.pending else b""
             self.link.advance()
             self.arrived.append(Received(raw or b"", delivery))
 
     def flow(self, credit: int) -> None:
-        """Give more credit."""
+        """Grant more credit."""
         self.link.flow(credit)
 
     def take(self, count: int) -> list[Received]:
-        """Wait for this many messages and take them; credit for them must have been given."""
+        """Wait for this many messages and take them; credit for them must have been granted."""
         self.client.wait(lambda: len(self.arrived) >= count, f"{count} messages arrive")
         return [self.arrived.popleft() for _ in range(count)]
 
@@ -529,7 +528,7 @@ class Receiver(_End):
         return taken
 
     def collect(self, taken: list[Received], count: int, credit: int = 500) -> None:
-        """Take and accept more, with this much credit at a time, until ``taken`` has ``count``, or some more."""
+        """Take and accept messages, ``credit`` at a time, until ``taken`` has at least ``count``."""
         while len(taken) < count:
             if self.link.credit <= credit // 2:
                 self.flow(credit - self.link.credit)
@@ -537,7 +536,7 @@ class Receiver(_End):
             taken += self.take_and_accept(len(self.arrived))
 
     def drain(self, credit: int = 1_000) -> list[Received]:
-        """Let the peer use this much more credit now or never; all that it had to send."""
+        """Grant this much credit with drain; returns the messages that the peer had to send."""
         self.link.drain(credit)
         self.client.wait(lambda: not self.link.draining(), "credit is drained")
         self.link.drain_mode = False
@@ -546,7 +545,7 @@ class Receiver(_End):
         return taken
 
     def update(self, messages: Iterable[Received], outcome: int = Delivery.ACCEPTED) -> None:
-        """Say what became of messages, without settling them."""
+        """Send an outcome for messages without settling them."""
         for message in messages:
             message.delivery.update(outcome)
 
@@ -565,7 +564,7 @@ class Receiver(_End):
         undeliverable: bool = False,
         again: Any = None,
     ) -> None:
-        """Settle messages as modified; ``again`` is when they are to be delivered again."""
+        """Settle messages as modified; ``again`` is the time of their redelivery."""
         for message in messages:
             if again is not None:
                 message.delivery.local.annotations = {symbol("x-opt-delivery-time"): again}
@@ -575,7 +574,7 @@ class Receiver(_End):
             message.delivery.settle()
 
     def take_to_end(self, credit: int = 500) -> list[Received]:
-        """Accept all messages of a bounded replay, until its end: the peer detaches without an error."""
+        """Accept all messages of a bounded replay until the peer detaches without an error at its end."""
         taken: list[Received] = []
         while not self.link.state & Endpoint.REMOTE_CLOSED:
             if self.link.credit < credit // 2:
@@ -604,7 +603,7 @@ def texts(messages: Iterable[Received]) -> list[str]:
 
 
 def refusal(attach: Callable[..., Any], *arguments: Any, **options: Any) -> Refused:
-    """Why an attach is refused; fails if it is not."""
+    """The refusal of an attach; fails if the attach succeeds."""
     try:
         attach(*arguments, **options)
     except Refused as refused:
@@ -627,5 +626,5 @@ def with_properties(properties: dict[str, Any]) -> Callable[[Link], None]:
 
 
 def numbered(*numbers: int) -> list[str]:
-    """Texts of numbers, as of a ``range`` with these arguments."""
+    """The numbers of ``range`` with these arguments, as texts."""
     return [str(number) for number in range(*numbers)]

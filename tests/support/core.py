@@ -1,4 +1,4 @@
-"""Brokers and endpoints of the core by themselves."""
+"""Brokers and endpoints of the core, without a gateway around them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gateway.core.replay.states import Replay
 
 
 def new_broker(policy: LogPolicy | None = None, window: int = 10, log: LogState | None = None) -> Broker:
-    """One that nothing was published to, or that has this log."""
+    """A broker to which nothing has been published; with ``log``, one that has this log."""
     log = log or LogState(1, 1, 1, 0, 0)
     return Broker(log, policy or LogPolicy(), window=window, create_queues=True)
 
 
 def publish(broker: Broker, topic: str, count: int = 1, size_bytes: int = 1) -> Publication:
-    """Messages of a topic are published, and committed."""
+    """Publish messages to a topic and commit them."""
     contents = [b"x" * size_bytes] * count
     publication, taken, _ = broker.publications.publish(1_000, topic, contents, [0] * count, None)
     assert publication is not None
@@ -39,7 +39,9 @@ def new_endpoint(
     stored_up_to: int = 0,
     replay: Replay | None = None,
 ) -> Endpoint:
-    """An endpoint, of whose messages up to ``stored_up_to`` the store alone knows; 100 more is its cursor's number."""
+    """
+    An endpoint whose cursor number is its own plus 100. Its messages up to ``stored_up_to`` are in the store alone.
+    """
     settings = settings or EndpointSettings()
     parts = range(LOWEST, HIGHEST + 1) if settings.priorities else (WHOLE,)
     backlog = Backlog(number, 100 + number, {part: cursor or Cursor(0) for part in parts})

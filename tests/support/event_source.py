@@ -19,15 +19,15 @@ from tests.support.running import PLAIN_HTTP
 
 TYPE = "text/event-stream"
 RETRY_SECONDS = 0.02
-"""Before a connection that failed is made again, whatever the server has said."""
+"""Pause before a failed connection is made again, whatever the server has asked for."""
 
 
 class EventSource:
     """
-    Events from the beginning of a ``with`` block until its end, on a thread of its own.
+    Reads events on a thread of its own from the beginning of a ``with`` block until its end.
 
     Args:
-        url: Where to; asked at each connection, as a gateway may have another port.
+        url: Returns the URL; called for each connection, as a restarted gateway may have another port.
     """
 
     def __init__(self, url: Callable[[], str], **more: Any) -> None:
@@ -40,10 +40,10 @@ class EventSource:
         self._http: httpx.Client | None = None
         self.last_event_id = ""
         self.events: list[tuple[str, str, str]] = []
-        """Each with its type, its id and its data."""
+        """The type, id and data of each event."""
         self.connections = 0
         self.status: int | None = None
-        """Of an answer that ended it."""
+        """The HTTP status of an answer that ended the event source."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -53,28 +53,28 @@ class EventSource:
         self.close()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._closed.set()
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive()
 
     def cut(self) -> None:
-        """Break the connection at the next piece that comes."""
+        """Break the connection when the next piece arrives."""
         self._is_cut.set()
 
     def wait(self, holds: Callable[[], object], what: str) -> None:
-        """Until it holds; asked after each event and each connection."""
+        """Wait until ``holds`` returns something true; it is called after each event and each connection."""
         with self._changed:
             assert self._changed.wait_for(holds, WAIT_SECONDS), (what, self.events[-3:], self.status)
 
     @property
     def messages(self) -> list[Any]:
-        """What the events of messages say."""
+        """The contents of the message events."""
         return [json.loads(data) for kind, _, data in self.events if kind == "message"]
 
     @property
     def is_open(self) -> bool:
-        """It reads, or will again."""
+        """Whether it reads, or will reconnect and read on."""
         return self._thread.is_alive() and self.status is None
 
     def _run(self) -> None:
@@ -91,7 +91,7 @@ class EventSource:
         headers = {"Accept": TYPE}
         if self.last_event_id:
             headers["Last-Event-ID"] = self.last_event_id
-        # What does not come in time: so that it sees that it was closed.
+        # A short read timeout, so that the thread notices soon when it has been closed.
         timeout = httpx.Timeout(5, read=0.5)
         with (
             httpx.Client(**PLAIN_HTTP | {"timeout": timeout}, **self._more) as http,

@@ -1,8 +1,8 @@
 """
-``rewind serve`` in a process of its own that comes out of one which has imported what a gateway is made of.
+``rewind serve`` in a process of its own, forked from a process that has already imported the gateway's modules.
 
-To import it takes a gateway longer than the rest of its start. What a test says of a start itself, of what is loaded
-or of memory, it says of ``python -m gateway``.
+The import takes longer than the rest of a gateway's start. Tests about the start itself, about loaded modules or about
+memory start ``python -m gateway`` instead.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from gateway.cli import main as rewind
 
 FORKING = multiprocessing.get_context("forkserver")
-"""The process that others come out of: one of each process of tests, with what it imports before the first."""
+"""The process from which gateways are forked: one for each test process. It imports before the first fork."""
 
 _PRELOADED = ["gateway.admin.application", "gateway.app", "gateway.cli.command"]
 FORKING.set_forkserver_preload(_PRELOADED)
 
 
 def preload(module: str) -> None:
-    """Have that process import a module, too. For modules that are imported before the first test."""
+    """Have the fork server import one more module. Only for modules that are imported before the first test."""
     _PRELOADED.append(module)
     FORKING.set_forkserver_preload(_PRELOADED)
 
@@ -43,13 +43,13 @@ def _run(
 
 class ForkedGateway:
     """
-    A gateway, from its start to its end; used like a ``subprocess.Popen``.
+    A gateway process from start to end, with the interface of ``subprocess.Popen``.
 
     Args:
-        arguments: Of ``rewind serve``.
-        folder: Where it works.
-        log: The file that its log is appended to.
-        environment: What it finds in its own; without it, what this process has.
+        arguments: Command-line arguments of ``rewind serve``.
+        folder: The working folder.
+        log: The file to which the gateway's log is appended.
+        environment: The environment variables; by default those of this process.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ForkedGateway:
         )
         with its_output:
             self._process.start()
-        self.stdout = open(os.dup(output.fileno()))  # noqa: SIM115 - closed by whoever reads it
+        self.stdout = open(os.dup(output.fileno()))  # noqa: SIM115 - its reader closes it
         output.close()
 
     @property
@@ -75,15 +75,15 @@ class ForkedGateway:
         return pid
 
     def poll(self) -> int | None:
-        """Its exit status, less than zero for a signal, or None while it runs."""
+        """The exit status (negative for a signal), or None while the process runs."""
         return self._process.exitcode
 
     def wait(self, seconds: float | None = None) -> int:
         """
-        Its exit status, once it has ended.
+        Wait for the process to end; returns the exit status.
 
         Raises:
-            subprocess.TimeoutExpired: It has not ended in time.
+            subprocess.TimeoutExpired: The process has not ended in time.
         """
         self._process.join(seconds)
         status = self._process.exitcode

@@ -1,6 +1,6 @@
 """AMQP 1.0 frames as bytes and as values, for tests that write and read them one by one, and for the load generator.
 
-Whatever is asked for is written, also what is wrong: no engine puts it right on the way.
+They write wrong frames, too, exactly as asked: no engine corrects them on the way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 WINDOW = 2**31 - 1
-"""A session's windows where they are never to be the limit."""
+"""A session window that is never the limit."""
 
 _HEADER = struct.Struct(">IBBH")
 _UINT = struct.Struct(">I")
@@ -49,7 +49,7 @@ def framed(
     offset: int | None = None,
     size: int | None = None,
 ) -> bytes:
-    """A body behind a frame header (AMQP 1.0 section 2.3.1), which says what is true unless told otherwise."""
+    """A body after a frame header (AMQP 1.0 section 2.3.1), whose fields are right unless others are given."""
     behind = extended + body
     length = _HEADER.size + len(behind) if size is None else size
     words = 2 + len(extended) // 4 if offset is None else offset
@@ -93,7 +93,9 @@ def open_frame(
 
 
 def begin_frame(answered: int | None = None, *, channel: int = 0) -> bytes:
-    """A session with windows that are never the limit; the answer to the peer's, on its channel."""
+    """
+    Begin with windows that are never the limit; it answers the peer's begin on channel ``answered`` if that is given.
+    """
     remote = None if answered is None else UShort(answered)
     return frame(BEGIN, [remote, UInt(0), UInt(WINDOW), UInt(WINDOW)], channel=channel)
 
@@ -108,7 +110,7 @@ def attach_frame(
     expiry: Symbol | None = None,
     settled: bool = False,
 ) -> bytes:
-    """A link, seen from its receiver or its sender, whose own terminus is called ``peer``."""
+    """Attach as receiver or as sender; the address of our own terminus is ``peer``."""
     source = [address, None, expiry, *[None] * 4, filters] if receiver else ["peer"]
     target = ["peer"] if receiver else [address]
     return frame(
@@ -129,7 +131,7 @@ def attach_frame(
 
 
 def flow_frame(handle: int, count: int, credit: int, *, next_incoming: int = 0) -> bytes:
-    """Credit for a link, having seen ``count`` deliveries on it."""
+    """Flow that grants a link credit after ``count`` deliveries."""
     session = [UInt(next_incoming), UInt(WINDOW), UInt(0), UInt(WINDOW)]
     return frame(FLOW, [*session, UInt(handle), UInt(count), UInt(credit)])
 
@@ -143,7 +145,7 @@ def transfer_frame(
 
 
 def anonymous_start() -> bytes:
-    """What a client that waits for nothing sends before its open frame."""
+    """The SASL frames that a client sends before its open frame if it waits for no answer."""
     init = frame(SASL_INIT, [Symbol("ANONYMOUS"), b"test"], kind=SASL_FRAME)
     return SASL_HEADER + init + AMQP_HEADER
 

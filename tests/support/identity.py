@@ -1,7 +1,4 @@
-"""
-Identity providers for tests: one whose every answer is the test's, with keys of its own; and one that is a process of
-its own, as others wrote it.
-"""
+"""Identity providers for tests: one that the test scripts and that has its own keys, and a foreign one as a process."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ AUDIENCE: Final = "rewind"
 
 @cache
 def key(name: str) -> Any:
-    """A private key, the same for the same name; ``ec…``, ``ed…`` and ``short…`` are of that kind, others RSA."""
+    """A private key, always the same for a name; ``ec…``, ``ed…`` and ``short…`` select its type, others are RSA."""
     if name.startswith("ec"):
         return ec.generate_private_key(ec.SECP256R1())
     if name.startswith("ed"):
@@ -54,7 +51,7 @@ def jwk(name: str, **more: Any) -> dict[str, Any]:
 
 
 def encoded(value: Any) -> str:
-    """As a part of a token has it."""
+    """A value encoded as a part of a token."""
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
@@ -68,7 +65,7 @@ def token(
     seconds: float = 600,
     **claims: Any,
 ) -> str:
-    """A good token of ann's; claims that are None are left out, others as they are said."""
+    """A valid token for user ann. Claims that are None are left out; other claims override the defaults."""
     said = {"iss": issuer, "aud": AUDIENCE, "sub": "ann", "exp": int(time.time() + seconds), **claims}
     return jwt.encode(
         {name: value for name, value in said.items() if value is not None},
@@ -90,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def say(self, value: Any, status: int = 200, **headers: str) -> None:
-        """An answer of JSON, or of bytes."""
+        """Answer with JSON, or with bytes."""
         data = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         for name, text in {"Content-Length": str(len(data)), **headers}.items():
@@ -106,19 +103,19 @@ class _Server(ThreadingHTTPServer):
     provider: ScriptedProvider
 
     def handle_error(self, *_: Any) -> None:
-        """A client that left is what some tests are about."""
+        """Log nothing: in some tests the client leaves on purpose."""
 
 
 class ScriptedProvider:
     """
-    A provider over HTTP, on threads.
+    An identity provider over HTTP that serves on threads.
 
     Attributes:
-        keys: What it publishes.
-        answers: What is answered at a path, in place of what would be right.
-        asked: The paths that it was asked for.
-        codes: What each code is worth: the query of its sign-in, and the claims of the token that it brings.
-        released: Set when a test ends: what hangs goes on.
+        keys: The keys that it publishes.
+        answers: Functions that answer at a path instead of the regular answer.
+        asked: The paths that were requested.
+        codes: For each authorization code, the query of its sign-in and the claims of its token.
+        released: Set when a test ends; it releases the requests that hang.
     """
 
     def __init__(self) -> None:
@@ -143,7 +140,7 @@ class ScriptedProvider:
         self._server.server_close()
 
     def settings(self, **more: Any) -> IdentityProvider:
-        """Such that its tokens are taken."""
+        """Settings with which a gateway accepts this provider's tokens."""
         return IdentityProvider(**{"issuer": self.issuer, "audience": AUDIENCE, **more})
 
     def token(self, **said: Any) -> str:
@@ -151,7 +148,7 @@ class ScriptedProvider:
         return token(self.issuer, **said)
 
     def hang(self, handler: _Handler) -> None:
-        """An answer that does not come."""
+        """Leave a request without an answer until the test ends."""
         self.released.wait(60)
 
     def answer(self, handler: _Handler) -> None:
@@ -177,7 +174,7 @@ class ScriptedProvider:
             handler.say({}, 404)
 
     def sign_in(self, url: str, **claims: Any) -> str:
-        """A person signs in at this address of the provider: the code that the browser comes back with."""
+        """A person signs in at this address of the provider; returns the code that the browser brings back."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = f"code-{len(self.codes)}"
         self.codes[code] = query, {"aud": query["client_id"], "nonce": query["nonce"], **claims}
@@ -206,7 +203,7 @@ class ScriptedProvider:
 
 @contextmanager
 def provider_process(port: int, *arguments: str) -> Iterator[str]:
-    """``oidc-provider-mock`` at this port, with fresh keys; its issuer."""
+    """Run ``oidc-provider-mock`` at this port with fresh keys; yields its issuer."""
     command = [sys.executable, "-m", "oidc_provider_mock", "--port", str(port), *arguments]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
@@ -224,7 +221,7 @@ def _answers(port: int) -> bool:
 
 
 def id_token(issuer: str, user: str, client: str = AUDIENCE) -> str:
-    """What the process gives ``user``, who signs in there and lets ``client`` know."""
+    """The id token for ``user``, who signs in at the provider process and consents to ``client``."""
     back = f"{issuer}/back"
     with httpx.Client(**PLAIN_HTTP) as browser:
         asked = {"response_type": "code", "client_id": client, "redirect_uri": back, "scope": "openid"}

@@ -1,4 +1,4 @@
-"""What the gateway in a test's process logs, as the lines' keys and values."""
+"""What the gateway in a test's process logs, each line as a mapping of keys to values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Line = MutableMapping[str, Any]
 
 @contextmanager
 def kept_lines(level: int, *events: str) -> Iterator[list[Line]]:
-    """The lines from a level on, or those of these events alone; none of them is written anywhere."""
+    """Collects the lines from a level on, or only those of the given events; nothing is written anywhere."""
     lines: list[Line] = []
 
     def keep(_: Any, method: str, line: Line) -> Line:

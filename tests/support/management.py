@@ -1,4 +1,4 @@
-"""A client of RabbitMQ's node ``/management``, which pairs its links as RabbitMQ's clients do."""
+"""A client of RabbitMQ's node ``/management`` that pairs its links as RabbitMQ's clients do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.client import Client
 
 
 class Pair:
-    """The two links of a management client, named alike."""
+    """The two links of a management client, which have the same name."""
 
     def __init__(self, client: Client) -> None:
         self._ids = 0
@@ -23,7 +23,7 @@ class Pair:
         self.receiver = client.receiver("/management", name="pair", set_up=set_up, credit=100)
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Send a request; the status and body of its answer."""
+        """Send a request; returns the status and body of its answer."""
         self._ids += 1
         request = Message(id=f"request-{self._ids}", reply_to="$me", address=path, subject=method, body=body)
         self.sender.send(request.encode(), settled=True)
@@ -35,7 +35,7 @@ class Pair:
 
 
 def declaration(**arguments: Any) -> dict[str, Any]:
-    """The body of a declaration with these arguments; ``_`` stands for ``-``."""
+    """The body of a declaration with these arguments; ``_`` in a name becomes ``-``."""
     return {
         "durable": True,
         "arguments": {name.replace("_", "-"): value for name, value in arguments.items()},

@@ -1,7 +1,4 @@
-"""
-Messages as bytes: made by hand, and taken apart again, so that every byte can be compared; and messages to be
-searched for.
-"""
+"""Messages as bytes: encoded by hand, and taken apart so that every byte can be compared; and messages for searches."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x73, 0x74, 
 
 
 def section(code: int, value: Any) -> bytes:
-    """One section: a value described by the section's code."""
+    """A message section: a value described by the section's code."""
     return codec.encode(Described(ULong(code), value))
 
 
@@ -45,7 +42,7 @@ def body_of(raw: bytes) -> bytes:
 
 
 def content_of(raw: bytes) -> str:
-    """The same as text."""
+    """The last data section as text."""
     return body_of(raw).decode()
 
 
@@ -74,7 +71,7 @@ MORE_FIELDS = ("content_type", "content_encoding", "expiry", "creation_time", "g
 
 
 def trade(body: str | int = "", properties: dict[str, Any] | None = None, **fields: Any) -> bytes:
-    """A message with these fields of the properties section, these application properties, and a text as body."""
+    """A message with these fields of the properties section, these application properties, and a text body."""
     values = [fields.pop(name, None) for name in (*FIELDS, *MORE_FIELDS)]
     assert not fields, "there is no such field"
     raw = section(PROPERTIES, values) if any(value is not None for value in values) else b""
@@ -84,16 +81,16 @@ def trade(body: str | int = "", properties: dict[str, Any] | None = None, **fiel
 
 
 def selectable(number: int, **more: object) -> bytes:
-    """A message with the application property `n`, which its text says, too."""
+    """A message with the application property `n`; its text is the same number."""
     return section(APPLICATION_PROPERTIES, {"n": number, **more}) + data(number)
 
 
 HELD_ROUTE = 7
-"""The route of messages that the log does not hold."""
+"""A route whose messages the log does not hold."""
 
 
 def row(message_id: int, content: bytes, topic: str = "t", *, held: int | None = None) -> Row:
-    """The same as it lies in the log."""
+    """A message as a row of the store."""
     return (
         message_id,
         1_000 + message_id,

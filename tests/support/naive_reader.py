@@ -1,4 +1,4 @@
-"""Pages of a store that is dictionaries, as ``store.ports.Reader`` says: what real readers are compared with."""
+"""Pages of a naive store, as ``store.ports.Reader`` defines them; tests compare real readers with these."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from tests.support.naive_store import NaiveStore
 
 def agree(page: LogPage | RoutedPage, expected: LogPage | RoutedPage, most: int) -> bool:
     """
-    Whether a page is the naive reader's: the same rows, and the same position. One that is full need not have looked
-    whether there is more.
+    Whether a page has the naive reader's rows and position. A full page of a real reader may leave open what follows.
 
     Args:
-        most: Rows of a full page.
+        most: The number of rows of a full page.
     """
     is_full = len(page.rows) == most and page.position == page.rows[-1][ID] + 1
     return page.rows == expected.rows and (page.position == expected.position or is_full)
 
 
 class NaivePages:
-    """What is durable at the moment of each call, in pages of so many messages; patterns are left to the caller."""
+    """
+    Pages of ``page_rows`` messages of what is durable at the moment of each call. The caller matches topic patterns.
+    """
 
     def __init__(self, store: NaiveStore, page_rows: int) -> None:
         self._store = store
@@ -96,7 +97,7 @@ class NaivePages:
 
     @staticmethod
     def _page(rows: Iterable[Row], end: int, most: int) -> tuple[list[Row], int]:
-        """As many rows as a page holds, and the next id to be read."""
+        """Up to one full page of rows, and the next id to read."""
         remaining = iter(rows)
         page = list(islice(remaining, most))
         is_whole = next(remaining, None) is None

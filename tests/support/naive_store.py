@@ -1,9 +1,9 @@
 """
-A store that is dictionaries: what is durable after some effects, and what a gateway that starts finds of it.
+A store made of dictionaries: what is durable after some effects, and what a starting gateway recovers from it.
 
-Obviously right rather than fast, and strict: what SQLite would take in silence although it makes no sense (an id given
-twice, a message let go of twice, one that is trimmed with a wrong count of who needs it) is an AssertionError here.
-Real stores are compared with it, and the model machines of the core run on it (``tests.gateway.core.machines``).
+It is obviously right rather than fast, and strict: effects that make no sense but that SQLite would accept silently are
+AssertionErrors here (an id assigned twice, a message released twice, a trim with a wrong count of endpoints that need
+it). Real stores are compared with it, and the model machines of the core run on it (``tests.gateway.core.machines``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from store.ports import Recovered
 
 
 class StoredPart(NamedTuple):
-    """One part of a cursor, to compare two."""
+    """One part of a cursor, as a value for comparison."""
 
     floor: int
     ranges: tuple[tuple[int, int], ...]
@@ -48,29 +48,29 @@ class StoredPart(NamedTuple):
 
 @dataclass
 class State:
-    """All that can be seen of a store, to compare two."""
+    """Everything that is visible of a store, as a value for comparison."""
 
     messages: dict[int, Row]
     routes: dict[int, RouteDefinition]
-    """Those that messages name: others may be dropped at any time."""
+    """The routes that messages name: any other route may be dropped at any time."""
     cursors: dict[tuple[int, int], StoredPart]
-    """By cursor and part."""
+    """The parts, by cursor and part number."""
     references: set[tuple[int, int]]
     """(cursor, message)."""
     delayed: set[tuple[int, int, int, int, int]]
-    """(cursor, when it is due, message, bytes, whether it is a retry, and one in order)."""
+    """(cursor, due time, message, bytes, kind): kind 0 is a delayed message, 1 a retry, 2 a retry in order."""
     values: set[tuple[int, bytes, int, int, int | None]]
-    """(cursor, key, message, bytes, when it goes)."""
+    """(cursor, key, message, bytes, expiry time)."""
     attempts: dict[tuple[int, int], int]
     """(cursor, message) -> failed deliveries."""
     endpoints: dict[int, effects.SaveEndpoint]
     subscriptions: set[tuple[int, str]]
     dedup: set[tuple[int, int, int, tuple[bytes, ...]]]
-    """(endpoint, first message, time, publishers' ids)."""
+    """(endpoint, first message, time, publishers' ids of the messages)."""
     points: dict[str, Point]
     records: dict[int, ReplayRecord]
     retention: dict[str, tuple[int, int]]
-    """rule -> (below, from when it is whole)."""
+    """rule -> (it has trimmed below this id, and what remains is complete from this time on)."""
     first_id: int
     floor_ms: int
     last_id: int
@@ -93,7 +93,7 @@ class NaivePart:
     size_bytes: int = 0
 
     def is_done(self, message_id: int) -> bool:
-        """Whether the endpoint is done with it."""
+        """Whether the endpoint has settled the message."""
         return message_id <= self.floor or any(
             first <= message_id <= last for first, last in self.ranges.items()
         )
@@ -105,16 +105,16 @@ class NaiveCursor:
     references: set[int] = field(default_factory=set)
     attempts: dict[int, int] = field(default_factory=dict)
     delayed: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """When each message is due that waits for its time, its size, and whether it is a retry (2: in order)."""
+    """message -> (due time, size, kind); kind 0 is a delayed message, 1 a retry, 2 a retry in order."""
     values: dict[bytes, effects.Value] = field(default_factory=dict)
 
     @property
     def needed(self) -> list[int]:
-        """Messages that it needs by no route, once for each reason."""
+        """Messages that the cursor needs for another reason than a route; each appears once for each reason."""
         return [*self.references, *self.delayed, *(value.id for value in self.values.values())]
 
     def part_of(self, route: RouteDefinition) -> NaivePart:
-        """The part that messages of a route are in."""
+        """The part for messages of a route."""
         if WHOLE in self.parts:
             return self.parts[WHOLE]
         assert route.priority is not None, "who delivers by priority is on routes that have one"
@@ -125,17 +125,17 @@ class NaiveCursor:
 class NaiveEndpoint:
     definition: effects.SaveEndpoint
     subscriptions: dict[str, None] = field(default_factory=dict)
-    """Patterns, in the order in which they were made."""
+    """Topic patterns in the order of creation."""
     dedup: dict[int, tuple[int, tuple[bytes, ...]]] = field(default_factory=dict)
     """(time, publishers' ids) by the first message of the publication."""
 
 
 class NaiveStore:
-    """What is durable; ``made_ms`` is when the log began. What a dropped cursor leaves is worked off at once."""
+    """What is durable; the log began at ``made_ms``. It releases a dropped cursor's messages immediately."""
 
     def __init__(self, made_ms: int = 0) -> None:
         self.messages: dict[int, Row] = {}
-        """Messages that the log holds or an endpoint needs."""
+        """Messages that the log holds or that an endpoint needs."""
         self.routes: dict[int, RouteDefinition] = {}
         self.cursors: dict[int, NaiveCursor] = {}
         self.endpoints: dict[int, NaiveEndpoint] = {}
@@ -269,7 +269,7 @@ class NaiveStore:
             self.size_bytes += publication.logged_bytes
 
     def _trim(self, effect: effects.TrimLog) -> list[Row]:
-        """Take messages out of the log; which, as they were there."""
+        """Remove messages from the log; returns them as they were before."""
         assert effect.stop <= self.last_id + 1, "what is committed is trimmed, and nothing else"
         by_rule = isinstance(effect, effects.TrimTopics)
         leaving = effect.ids if isinstance(effect, effects.TrimTopics) else range(effect.first, effect.stop)
@@ -325,7 +325,7 @@ class NaiveStore:
         return trimmed
 
     def _erase(self, effect: effects.EraseMessages) -> None:
-        """Have other contents in the place of messages'; what endpoints count of these, others say."""
+        """Replace the contents of messages. Other effects adjust the endpoints' counts."""
         effect.ids = [row[ID] for row in effect.rows if row[ID] in self.messages]
         effect.freed_bytes = 0
         for row in effect.rows:
@@ -342,7 +342,7 @@ class NaiveStore:
         self.size_bytes -= effect.freed_bytes
 
     def _let_go(self, message_id: int) -> None:
-        """One endpoint less needs it: what the log does not hold goes with the last one."""
+        """One endpoint fewer needs the message. It is deleted with the last one if the log does not hold it."""
         row = self.messages[message_id]
         held = row[HELD]
         if held is None:
@@ -354,46 +354,46 @@ class NaiveStore:
             self.messages[message_id] = (*row[:HELD], held - 1, row[CONTENT])
 
     def is_logged(self, message_id: int) -> bool:
-        """Whether the log holds it now."""
+        """Whether the log holds the message now."""
         row = self.messages.get(message_id)
         return row is not None and row[HELD] is None
 
     def size_of(self, ids: Iterable[int]) -> int:
-        """Bytes of content of messages that are there."""
+        """The size in bytes of those messages that exist."""
         return sum(len(self.messages[i][CONTENT]) for i in ids)
 
-    # --- who needs them ---------------------------------------------------------------------------------------------
+    # --- which endpoints need a message -----------------------------------------------------------------------------
 
     def cursor_of(self, number: int) -> NaiveCursor:
         """An endpoint's cursor."""
         return self.cursors[self.endpoints[number].definition.cursor]
 
     def _owner(self, cursor: int) -> int:
-        """The endpoint whose cursor it is; 0 for a replay's."""
+        """The endpoint to which the cursor belongs; 0 for a replay's cursor."""
         return next((n for n, e in self.endpoints.items() if e.definition.cursor == cursor), 0)
 
     def _needs(self, number: int, row: Row) -> bool:
-        """Whether an endpoint has a message by its route."""
+        """Whether the message is on the endpoint by its route."""
         if row[ROUTE] == UNROUTED or number not in self.routes[row[ROUTE]].endpoints:
             return False
         return not self.cursor_of(number).part_of(self.routes[row[ROUTE]]).is_done(row[ID])
 
     def _needed_by(self, row: Row) -> list[int]:
-        """Endpoints that have a message by its route."""
+        """The endpoints that the message is on by its route."""
         if row[ROUTE] == UNROUTED:
             return []
         return [n for n in self.routes[row[ROUTE]].endpoints if n in self.endpoints and self._needs(n, row)]
 
     def _referred_by(self, message_id: int) -> list[int]:
-        """Cursors that have a message by a reference."""
+        """The cursors that have a reference to the message."""
         return sorted(number for number, cursor in self.cursors.items() if message_id in cursor.references)
 
     def routed(self, number: int) -> Iterator[Row]:
-        """What an endpoint has by way of routes, in order."""
+        """The messages that are on the endpoint by their routes, in order."""
         return (row for _, row in sorted(self.messages.items()) if self._needs(number, row))
 
     def on(self, number: int) -> list[int]:
-        """What lies on an endpoint, in order: by routes and by references."""
+        """The messages that are on the endpoint by route or by reference, in order."""
         return sorted({row[ID] for row in self.routed(number)} | self.cursor_of(number).references)
 
     # --- cursors ----------------------------------------------------------------------------------------------------
@@ -411,13 +411,13 @@ class NaiveStore:
         part = cursor.parts[effect.part]
         owner = self._owner(effect.cursor)
         assert len(set(effect.done)) == len(effect.done)
-        # What a consumer gave back waits elsewhere from now on: it is needed as before.
+        # A transaction keeps released messages elsewhere from now on: they are still needed.
         kept = set(effect.references).difference(effect.done)
         assert kept <= cursor.references and (not kept or isinstance(effect, effects.SettleInTransaction))
         cursor.references -= kept
         for i in effect.done:
             by_reference = i in effect.references
-            # Where the trimming that was to make it failed, there is no reference, and the log has the message.
+            # If the trim that was to create the reference failed, there is none, and the log still holds the message.
             assert by_reference == (i in cursor.references) or (by_reference and self.is_logged(i))
             if owner and not by_reference:
                 assert self._needs(owner, self.messages[i]), f"{i} is let go of twice"
@@ -520,13 +520,13 @@ class NaiveStore:
         self.endpoints[number].subscriptions.pop(pattern, None)
 
     def _forget(self, number: int) -> None:
-        """An endpoint is no more; its cursor goes by an effect of its own."""
+        """Delete an endpoint; a separate effect drops its cursor."""
         del self.endpoints[number]
 
-    # --- what is seen of it -----------------------------------------------------------------------------------------
+    # --- the state as seen from outside -----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """What holds between any two commits."""
+        """Assert the invariants between commits."""
         for row in self.messages.values():
             needed_by = len(self._needed_by(row))
             needed_by += sum(cursor.needed.count(row[ID]) for cursor in self.cursors.values())
@@ -537,7 +537,7 @@ class NaiveStore:
             self._recover(number, endpoint)
 
     def recover(self, generation: int) -> Recovered:
-        """What a gateway that starts finds."""
+        """What a starting gateway recovers."""
         self.check()
         owned = {endpoint.definition.cursor for endpoint in self.endpoints.values()}
         newest = {row[ROUTE]: row[ID] for _, row in sorted(self.messages.items())}
@@ -612,7 +612,7 @@ class NaiveStore:
         )
 
     def state(self) -> State:
-        """All of it."""
+        """The whole visible state."""
         named = {row[ROUTE] for row in self.messages.values()}
         return State(
             messages=dict(self.messages),
@@ -664,7 +664,7 @@ class NaiveStore:
         )
 
     def copy(self) -> Self:
-        """One that goes on by itself."""
+        """An independent copy."""
         return copy.deepcopy(self)
 
 

@@ -1,7 +1,7 @@
-"""A scripted AMQP client: frames written and read one by one, also wrong ones, over a socket that the test gives.
+"""A scripted AMQP client: it writes and reads single frames, wrong ones included, on a socket from the test.
 
-It works below ``tests.support.client``, whose engine neither says what is wrong nor shows every frame that comes.
-Reads give up after ``TIMEOUT`` seconds: a gateway that says nothing fails a test and does not hang it.
+It works below ``tests.support.client``, whose engine neither sends wrong frames nor shows every frame that arrives.
+Reads give up after ``TIMEOUT`` seconds: a silent gateway fails a test instead of hanging it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Peer:
         source: str | None = None,
     ) -> Peer:
         """
-        Connect, and shake hands in TLS where a context is given; nothing of AMQP is said yet.
+        Connect, and shake hands in TLS where a context is given; nothing of AMQP is sent yet.
 
         Args:
-            source: The IP address to come from; 127.0.0.0/8 has some.
+            source: The IP address to connect from, any in 127.0.0.0/8.
         """
         sock = socket.create_connection(address, timeout, None if source is None else (source, 0))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,7 +64,7 @@ class Peer:
 
     @classmethod
     def opened(cls, address: tuple[str, int], **fields: Any) -> Peer:
-        """A connection as a well-behaved client has it: ANONYMOUS, open, one session."""
+        """A connection like that of a well-behaved client: ANONYMOUS, open, one session."""
         peer = cls.connect(address)
         assert peer.anonymous() == OK
         peer.open(**fields)
@@ -83,7 +83,7 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """HOST:PORT of our side, as the gateway's log calls us."""
+        """HOST:PORT of our side, as in the gateway's log."""
         host, port = self.sock.getsockname()[:2]
         return f"{host}:{port}"
 
@@ -100,7 +100,7 @@ class Peer:
         self._buffer += received
 
     def take(self, size: int) -> bytes:
-        """The next ``size`` bytes. Closed when there are no more."""
+        """The next ``size`` bytes; raises ``Closed`` when the connection ends before."""
         while len(self._buffer) < size:
             self._fill()
         taken = bytes(self._buffer[:size])
@@ -123,14 +123,14 @@ class Peer:
         return amqp.parse(whole, 0, len(whole))
 
     def expect(self, code: int) -> amqp.Frame:
-        """The next frame that is no heartbeat, which is to be this performative."""
+        """The next frame that is no heartbeat; it must be this performative."""
         while (received := self.frame()) is None:
             pass
         assert received.code == code, f"expected {code:#04x}, the gateway sent {received}"
         return received
 
     def skip_to(self, code: int, *, never: int | None = None) -> amqp.Frame:
-        """The next frame of this performative; what comes before it is kept, but must be none of ``never``."""
+        """The next frame of this performative; earlier frames are kept, but must be none of ``never``."""
         for index, kept in enumerate(self._kept):
             if kept.code == code:
                 return self._kept.pop(index)
@@ -143,13 +143,13 @@ class Peer:
     # --- SASL: each way returns the outcome's code ------------------------------------------------------------
 
     def mechanisms(self) -> list[str]:
-        """Begin SASL; what the gateway offers."""
+        """Begin SASL; returns the mechanisms that the gateway offers."""
         self.send(amqp.SASL_HEADER)
         assert self.take(8) == amqp.SASL_HEADER
         return [str(name) for name in self.expect(amqp.SASL_MECHANISMS).fields[0]]
 
     def sasl(self, mechanism: str, response: bytes | None = None) -> int:
-        """One mechanism with an initial response."""
+        """Authenticate by a mechanism with an initial response."""
         self.mechanisms()
         self.send(amqp.frame(amqp.SASL_INIT, [Symbol(mechanism), response], kind=amqp.SASL_FRAME))
         return self.outcome()
@@ -168,7 +168,7 @@ class Peer:
         return self.sasl("PLAIN", f"\0{user}\0{password}".encode())
 
     def scram(self, mechanism: str, user: str, password: str) -> int:
-        """SCRAM with the gateway's own signature checked, as a careful client does."""
+        """SCRAM; checks the gateway's signature, as a careful client does."""
         self.mechanisms()
         client = ScramClient([mechanism], user, password)
         first = client.get_client_first().encode()
@@ -186,7 +186,7 @@ class Peer:
     # --- connection, session, links -----------------------------------------------------------------------------
 
     def open(self, *, hostname: str | None = None, idle_ms: int | None = None) -> amqp.Frame:
-        """Open; the gateway's open."""
+        """Send open; returns the gateway's open."""
         self.send(amqp.open_frame(hostname=hostname, idle_ms=idle_ms))
         return self.expect(amqp.OPEN)
 
@@ -195,7 +195,7 @@ class Peer:
         return self.expect(amqp.BEGIN)
 
     def attach_sender(self, address: str | None, **fields: Any) -> amqp.Frame:
-        """Attach a link to send on and wait for credit; its handle is the count of links so far."""
+        """Attach a link to send on and wait for credit; its handle is the number of earlier links."""
         self.send(amqp.attach_frame(self._next_handle(), receiver=False, address=address, **fields))
         self._attached(6)
         return self.expect(amqp.FLOW)
@@ -229,7 +229,7 @@ class Peer:
         assert state.descriptor == amqp.ACCEPTED, f"not accepted: {state}"
 
     def publish_all(self, bodies: Iterable[bytes], *, handle: int = 0, outstanding: int = 500) -> None:
-        """Send messages unsettled, so many at a time, and wait until all are accepted."""
+        """Send messages unsettled, at most ``outstanding`` at a time, and wait until all are accepted."""
         waiting = 0
         for body in bodies:
             self.send(amqp.transfer_frame(handle, self._deliveries, data(body)))
@@ -247,14 +247,14 @@ class Peer:
         return int(told.field(2, told.field(1))) - int(told.field(1)) + 1
 
     def receive(self, *, accept: bool = True) -> bytes:
-        """The data section of the next message; accepted and settled unless that is not wanted."""
+        """The data section of the next message; it is accepted and settled unless ``accept`` is False."""
         transfer = self.skip_to(amqp.TRANSFER)
         if accept:
             self.send(amqp.disposition(int(transfer.field(1)), int(transfer.field(1))))
         return body_of(transfer.payload)
 
     def close(self) -> None:
-        """Close as the protocol has it and wait for the answer."""
+        """Close as the protocol requires, and wait for the answer."""
         self.send(amqp.frame(amqp.CLOSE, []))
         self.skip_to(amqp.CLOSE)
         self.sock.close()

@@ -1,4 +1,4 @@
-"""Ports for servers that come and go, and are found at the same place again."""
+"""Ports for servers that stop and later listen on the same port again."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 from typing import Final
 
 TAKEN_BY_ANYBODY: Final = 32_768
-"""From here on the kernel takes one for each connection, and for whoever asks for any: what is free while a server is
-away is somebody else's a moment later. Source: Linux, ``ip_local_port_range``."""
+"""The kernel assigns ports from here on to connections and to anyone who asks for a free port: one that is free while a
+server is stopped may be taken a moment later. Source: Linux, ``ip_local_port_range``."""
 
 FIRST: Final = 20_000
 
 _CLAIMS: Final[list[socket.socket]] = []
-"""What shows other processes' tests that a port is ours, also while no server listens there. The kernel frees it with
-the process."""
+"""Sockets that show the tests in other processes that a port is claimed, also while no server listens on it. The kernel
+frees the claim when the process ends."""
 
 
 def free_port() -> int:
-    """One that nobody listens on just now, and nobody will be given by chance while this process lives."""
+    """A port on which nobody listens now, and which the kernel will not assign while this process lives."""
     while True:
         port = random.randrange(FIRST, TAKEN_BY_ANYBODY)
         try:
@@ -33,10 +33,10 @@ def free_port() -> int:
 
 def _claim(port: int) -> None:
     """
-    Source: Linux, unix(7), "Abstract sockets".
+    Claim the port for this process. Source: Linux, unix(7), "Abstract sockets".
 
     Raises:
-        OSError: Another process has it.
+        OSError: Another process has claimed it.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:

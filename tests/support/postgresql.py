@@ -1,8 +1,8 @@
 """
-PostgreSQL for tests: a server in a folder of its own, reached by a socket in it and by a free port of this machine.
+PostgreSQL for tests: a server with a folder of its own, reached by a Unix socket in that folder and by a TCP port.
 
-Processes end with the test's own, however that ends, and their folder with them. PostgreSQL refuses to be run by root:
-then it is ``nobody``'s. User and database are ``postgres``, and no password is asked for.
+The server ends with the test's process, however that ends, and its folder is removed. PostgreSQL refuses to run as
+root: then it runs as ``nobody``. User and database are ``postgres``; no password is required.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ MISSING: Final = (
 )
 
 FOLDERS: Final = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql@*/bin")
-"""Where packages put what is not on the path."""
+"""Where packages install the programs that are not in PATH."""
 
 START_SECONDS: Final = 60.0
-"""How long a start may take on a busy machine."""
+"""How long a start may take; machines are busy."""
 
 STANDBY: Final = "standby"
-"""The name by which the standby is known to its primary."""
+"""The name by which the primary knows the standby."""
 
 USER: Final = "postgres"
 
 QUICK: Final = ("fsync=off", "full_page_writes=off")
-"""What a test wants that pulls no plug."""
+"""Settings for tests that simulate no power cut."""
 
 SETTINGS: Final = (
     "shared_buffers=16MB",
@@ -69,19 +69,20 @@ exec 3<&0
 } <&3 2>/dev/null &
 wait $server
 """
-"""Runs a server until it ends, or whoever holds the other end of the standard input is gone: then all is put away."""
+"""A shell script that runs a server until it ends, or until the process at the other end of its standard input is gone:
+then it kills the server and removes the folder."""
 
 
 class NoServer(Exception):
-    """None is installed."""
+    """PostgreSQL is not installed."""
 
 
 def programs() -> Path:
     """
-    The folder of ``initdb`` and ``postgres``, the newest version that there is.
+    The folder of ``initdb`` and ``postgres``, of the newest version that is installed.
 
     Raises:
-        NoServer: With what to do about it.
+        NoServer: None is installed; the text says what to do about it.
     """
     on_path = shutil.which("initdb")
     folders = [Path(on_path).parent] if on_path else []
@@ -95,16 +96,16 @@ def programs() -> Path:
 
 def version() -> int:
     """
-    The first number of the version of ``programs``.
+    The major version of ``programs``.
 
     Raises:
-        NoServer: As it does.
+        NoServer: None is installed.
     """
     return _version(programs())
 
 
 def _version(folder: Path) -> int:
-    """The first number of its version; 0 where there is no server."""
+    """The major version of the programs in a folder; 0 if it has no server."""
     if not ((folder / "initdb").is_file() and (folder / "postgres").is_file()):
         return 0
     told = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
@@ -123,8 +124,8 @@ class Server:
     def __init__(self, folder: Path, data: Path, settings: Sequence[str]) -> None:
         """
         Args:
-            folder: All of its kind is in there, and goes with it.
-            data: Its files.
+            folder: Holds everything of the server; it is removed with it.
+            data: The data directory.
         """
         self._folder = folder
         self._settings = settings
@@ -133,9 +134,9 @@ class Server:
         self._databases = 0
         self.data = data
         self.port = 0
-        """The same at each start."""
+        """The same at every start."""
 
-    # --- where it is ------------------------------------------------------------------------------------------
+    # --- addresses --------------------------------------------------------------------------------------------
 
     @property
     def sockets(self) -> str:
@@ -148,22 +149,22 @@ class Server:
         return f"{self.sockets}/.s.PGSQL.{self.port}"
 
     def url(self, database: str = "postgres", **more: str) -> str:
-        """Where clients connect, by the socket; more of the URL's parameters may be said."""
+        """The URL that connects by the socket; ``more`` are additional parameters of the URL."""
         parameters = {"host": self.sockets, "port": str(self.port), **more}
         return f"postgresql://{USER}@/{database}?" + "&".join(
             f"{name}={quote(value, safe='')}" for name, value in parameters.items()
         )
 
     def tcp_url(self, database: str = "postgres", *, port: int | None = None) -> str:
-        """The same by its port, or by that of somebody in between."""
+        """The URL that connects by TCP, to the server's port or to that of a proxy."""
         return f"postgresql://{USER}@127.0.0.1:{port or self.port}/{database}"
 
-    # --- its life ---------------------------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start, and wait until it can be asked."""
+        """Start, and wait until the server answers."""
         self.port = self.port or free_port()
-        # What a killed server left says "ready", and names a process whose number another one may have by now.
+        # After a kill the old file may still say "ready", and its process id may by now belong to another process.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
         arguments = [f"port={self.port}", f"unix_socket_directories={self.sockets}", *self._settings]
         command = ["sh", "-c", WATCHED, "sh", str(programs() / "postgres"), "-D", str(self.data)]
@@ -181,31 +182,31 @@ class Server:
         eventually(self._is_ready, "the server's start")
 
     def stop(self) -> None:
-        """End it in good order, its clients thrown out; nothing happens where it does not run."""
+        """Stop it in an orderly way and disconnect its clients; does nothing if it does not run."""
         self._end(signal.SIGINT)
 
     def close(self) -> None:
-        """End it and its standby, however they are."""
+        """End it and its standby, whatever state they are in."""
         for found in (*self._standbys, self):
             found.go_on()
             found._end(signal.SIGQUIT)
 
     def crash(self) -> None:
-        """Kill it, all of its processes at once."""
+        """Kill all its processes together."""
         found = self._signal(signal.SIGKILL)
         eventually(lambda: not any(map(proc.is_alive, found)), "the end of the killed processes")
         self._end(signal.SIGKILL)
 
     def hold(self) -> None:
-        """Stop all of its processes in their tracks, as a machine that has gone away; ``go_on`` is the opposite."""
+        """Stop all its processes (SIGSTOP), as if its machine had gone away; ``go_on`` is the opposite."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Have held processes continue."""
+        """Continue held processes (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def pids(self) -> list[int]:
-        """Its processes, the first one of which started the others."""
+        """The ids of its processes; the first one is the parent of the others."""
         postmaster = self._postmaster()
         return [] if postmaster is None else proc.family(postmaster)
 
@@ -244,17 +245,17 @@ class Server:
 
         def has_ended() -> bool:
             postmaster = self._postmaster()
-            if postmaster is not None:  # one that is about to start does not say so yet
+            if postmaster is not None:  # a server that is about to start has not written it yet
                 with suppress(ProcessLookupError):
                     os.kill(postmaster, number)
             return watcher.poll() is not None
 
         eventually(has_ended, "the server's end")
 
-    # --- what is asked of it ----------------------------------------------------------------------------------
+    # --- statements and standby -------------------------------------------------------------------------------
 
     def execute(self, statement: str, database: str = "postgres") -> list[Any]:
-        """One statement by itself, and its rows."""
+        """Execute one statement in its own transaction; returns its rows."""
         import psycopg  # noqa: PLC0415 - comes with an extra: for those who have a server to be asked
 
         with psycopg.connect(self.url(database), autocommit=True) as connection:
@@ -262,19 +263,19 @@ class Server:
             return cursor.fetchall() if cursor.description else []
 
     def new_database(self) -> str:
-        """The name of an empty one."""
+        """Create an empty database; returns its name."""
         self._databases += 1
         name = f"test_{self._databases}"
-        # Of a server that syncs nothing it is quicker to copy files than to write what is in them to the WAL.
+        # A server that syncs nothing copies files faster than it writes their content to the WAL.
         self.execute(f"create database {name} strategy file_copy")
         return name
 
     def standby(self, *, synchronous: bool = False) -> Server:
         """
-        A standby, running and connected; there is one at most.
+        Start a standby and wait until it is connected; there is at most one.
 
         Args:
-            synchronous: From now on a commit of this server's is told when the standby has it, too.
+            synchronous: From now on this server confirms a commit only when the standby has it, too.
         """
         data = self._folder / STANDBY
         source = f"host={self.sockets} port={self.port} user={USER} application_name={STANDBY}"
@@ -292,7 +293,7 @@ class Server:
         return standby
 
     def promote(self) -> None:
-        """Make a primary of a standby."""
+        """Promote a standby to primary."""
         self.execute("select pg_promote()")
         eventually(lambda: self.execute("select not pg_is_in_recovery()") == [(True,)], "the promotion")
 
@@ -300,13 +301,13 @@ class Server:
 @contextmanager
 def server(*settings: str, quick: bool = True) -> Iterator[Server]:
     """
-    A primary, running, and put away at the end with all that came of it.
+    Run a primary; at the end, stop it and its standby and remove their folder.
 
     Args:
-        settings: More of its settings, as ``name=value``.
-        quick: Nothing is synced to the disk.
+        settings: Additional settings, as ``name=value``.
+        quick: Sync nothing to the disk.
     """
-    # Short: a socket's path has 107 bytes at most.
+    # Keep the path short: a socket's path has at most 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="rewind-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
     data = folder / "data"
     found = Server(folder, data, [*SETTINGS, *(QUICK if quick else ()), *settings])

@@ -1,4 +1,4 @@
-"""What proc(5) has of processes: which there are, whose children they are, what they use."""
+"""What proc(5) says of processes: their ids, their children, their memory and processor time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROC = Path("/proc")
 
 
 def stat(pid: int) -> list[str]:
-    """What is said of a process, from behind its command's name, which may hold anything; nothing when it is gone."""
+    """The fields of a process's stat line after the command name, which may contain anything; empty if it is gone."""
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -18,17 +18,17 @@ def stat(pid: int) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and is not yet waited for does not."""
+    """Whether a process runs; a zombie does not."""
     return stat(pid)[:1] not in ([], ["Z"])
 
 
 def everything() -> list[int]:
-    """All processes that there are."""
+    """The ids of all processes."""
     return [int(folder.name) for folder in PROC.glob("[0-9]*")]
 
 
 def family(pid: int) -> list[int]:
-    """A process, and all that it and its own have started."""
+    """A process and all its descendants."""
     parents = {one: int(found[1]) for one in everything() if (found := stat(one))}
     tree = [pid]
     for each in tree:
@@ -37,7 +37,7 @@ def family(pid: int) -> list[int]:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Memory that processes hold now (VmRSS); what they share counts more than once, one that is gone not at all."""
+    """Memory that the processes hold now (VmRSS). Shared memory counts once for each process; an ended one counts 0."""
     pages = 0
     for pid in pids:
         try:
@@ -48,6 +48,6 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Processor time that processes used so far, user and system, over all threads."""
+    """Processor time of the processes so far, user and system, over all threads."""
     used = (int(found[11]) + int(found[12]) for pid in pids if (found := stat(pid)))
     return sum(used) / os.sysconf("SC_CLK_TCK")

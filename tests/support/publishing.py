@@ -1,4 +1,4 @@
-"""A publisher that goes on at full speed on a thread of its own, while the test does something else."""
+"""A publisher that runs at full speed on a thread of its own while the test does something else."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Publishing:
     Publishes numbered messages from the beginning of a ``with`` block until its end, and waits until all are accepted.
 
     Args:
-        url: Where to.
-        addresses: Targets, taken in turns.
+        url: Where to connect.
+        addresses: Targets, used in turn.
         first: The first message's number; numbers rise by one.
-        limit: Numbers to send at most.
+        limit: The most messages to send.
     """
 
     def __init__(self, url: str, *addresses: str, first: int = 0, limit: int = 1_000_000) -> None:
@@ -30,9 +30,9 @@ class Publishing:
         self._error: BaseException | None = None
         self._may_end = False
         self.next = first
-        """One past the last number sent."""
+        """The last number sent, plus 1."""
         self.accepted = first
-        """One past the last number of those that are accepted without a gap."""
+        """The first number that is not accepted: all below it are."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -42,18 +42,18 @@ class Publishing:
         self.stop()
 
     def stop(self) -> None:
-        """Send no more, and wait for what is under way; raises what went wrong."""
+        """Stop sending, and wait for the outcomes of what was sent; raises the error of the thread, if any."""
         self._stop.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def expect_an_end(self) -> None:
-        """From now on the gateway may go away: that is no error, and ends the publishing."""
+        """From now on the gateway may go away: that ends the publishing and is no error."""
         self._may_end = True
 
     def wait_for(self, count: int) -> None:
-        """Until this many are accepted."""
+        """Wait until this many are accepted."""
         while self.accepted < count and self._thread.is_alive():
             self._thread.join(0.01)
         assert self.accepted >= count, f"only {self.accepted} were accepted ({self._error})"
@@ -76,7 +76,7 @@ class Publishing:
                 sender = senders[self.next % len(senders)]
                 batch.append((sender, sender.send(data(self.next))))
                 self.next += 1
-            # A hundred are sent while the hundred before are on their way.
+            # A hundred messages are sent while the previous hundred await their outcomes.
             for was_accepted, number in under_way:
                 assert was_accepted()
                 self.accepted = number + 1

@@ -1,4 +1,4 @@
-"""What is refused, and with which row of the table of errors."""
+"""Assertions about refusals by their row in the table of errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.core.errors import ErrorCode, Refused
 
 @contextmanager
 def refused(code: ErrorCode) -> Iterator[pytest.ExceptionInfo[Refused]]:
-    """What is done within is refused with this code."""
+    """Asserts that the block raises ``Refused`` with this error code."""
     with pytest.raises(Refused) as caught:
         yield caught
     assert caught.value.code is code

@@ -1,6 +1,6 @@
 """
-A real gateway inside the test's process: real sockets, real files, its own event loop on a thread; and what tests ask
-of it beside its clients.
+A real gateway in the test's process: real sockets, real files, its own event loop on a thread; and what tests ask of it
+directly, without a client.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from gateway.vpn.message_vpn import MessageVpn
 T = TypeVar("T")
 
 SILENCE_MS = 600_000
-"""An idle timeout far beyond any test: no heartbeat may come and wake what should have been awake without it."""
+"""An idle timeout longer than any test: no heartbeat may wake what should have been woken without it."""
 
 UNANSWERED_SECONDS = 0.1
-"""How long a client has to answer a close that comes with a stop: some are on threads of their own."""
+"""How long a client has to answer the close of a stopping gateway: some clients are on threads of their own."""
 
 START_SECONDS = 30
 STOP_SECONDS = 30
 
 
 def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = None, **more: Any) -> Settings:
-    """Settings for one listener and the administration on free ports; the VPN ``default`` as given."""
+    """Settings with one listener and the administration on free ports, and with this Message VPN as ``default``."""
     limits = limits or Limits()
     if limits.idle_timeout_ms == Limits().idle_timeout_ms:
         limits = replace(limits, idle_timeout_ms=SILENCE_MS)
@@ -55,7 +55,7 @@ def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = Non
 
 
 class ConfigurationFile:
-    """The configuration file of a gateway on free ports, with what every test needs in it."""
+    """The configuration file of a gateway on free ports, with the settings that every test needs."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "gateway.toml"
@@ -63,25 +63,25 @@ class ConfigurationFile:
         self.write()
 
     def write(self, text: str = "", *, listener: str = "port = 0", admin: str = "port = 0") -> None:
-        """Make this the file."""
+        """Write the file with this text added."""
         tables = f"{text}\n[[listener]]\n{listener}\n[admin]\n{admin}\n"
         self.path.write_text(f'data = "{self._data}"\n{tables}')
 
 
 class RunningGateway:
-    """A gateway from ``start`` (or the beginning of a ``with`` block) to ``stop``; it may be started again."""
+    """A gateway from ``start`` (or the beginning of a ``with`` block) to ``stop``; it can be started again."""
 
     def __init__(self, settings: Settings | Configuration, **given: Any) -> None:
         """
         Args:
-            given: What the gateway runs on, where that is the test's: ``stores``, ``clock``, ``tuning``.
+            given: What the test replaces in the gateway: ``stores``, ``clock``, ``tuning``.
         """
         self.settings = settings
         self._given = given
         self.url = ""
         """Where AMQP clients connect; a new port at every start."""
         self.urls: list[str] = []
-        """The same of each listener."""
+        """The URL of each listener."""
         self._gateway: Gateway | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -99,13 +99,13 @@ class RunningGateway:
         return urlsplit(self.url).netloc
 
     def host_and_port(self, listener: int = 0) -> tuple[str, int]:
-        """Where a listener's sockets connect."""
+        """Host and port of a listener."""
         parts = urlsplit(self.urls[listener])
         return str(parts.hostname), int(parts.port or 0)
 
     def start(self) -> None:
-        """Returns when clients can connect; raises whatever kept the gateway from starting."""
-        # Clients share the interpreter with the gateway here: let neither wait long for the other.
+        """Returns when clients can connect; raises the error that prevented the start."""
+        # Clients share the interpreter with the gateway here: neither is to wait long for the other.
         sys.setswitchinterval(SWITCH_SECONDS)
         ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="gateway")
@@ -114,10 +114,10 @@ class RunningGateway:
 
     def stop(self) -> None:
         """
-        A clean stop, as SIGTERM makes one. Nothing happens if it does not run.
+        A clean stop, as on SIGTERM. Does nothing if the gateway does not run.
 
-        A client is driven by its test, which is in here: it cannot answer, and is not waited for as long as elsewhere.
-        Fails if the gateway has made a mistake that it caught itself: it had cost a connection.
+        The gateway does not wait long for its clients here: the test's own thread drives them, and it is in this
+        method, so that they cannot answer. Fails if the gateway caught an error of its own: it has cost a connection.
         """
         thread, loop = self._thread, self._loop
         if thread is None or loop is None:
@@ -131,7 +131,7 @@ class RunningGateway:
         assert failures == 0, "the gateway made mistakes; its log says which"
 
     def restart(self, vpn: Vpn | None = None) -> None:
-        """Stop, and start on the same files, with another Message VPN ``default`` if one is given."""
+        """Stop, and start on the same files; with ``vpn``, its settings become those of ``default``."""
         self.stop()
         if vpn is not None:
             self.settings = replace(self.settings, vpns={"default": vpn})
@@ -153,44 +153,44 @@ class RunningGateway:
         return result.result(STOP_SECONDS)
 
     def run_coroutine(self, order: Callable[[Gateway], Coroutine[Any, Any, T]]) -> T:
-        """Run the coroutine that ``order`` gives on the gateway's loop, and return what it returns in the end."""
+        """Run the coroutine that ``order`` returns on the gateway's loop; returns its result."""
         work, loop = self.call(lambda gateway: (order(gateway), asyncio.get_running_loop()))
         return asyncio.run_coroutine_threadsafe(work, loop).result(STOP_SECONDS)
 
-    # --- what an administrator would ask or order of the Message VPN ``default`` ---------------------------------
+    # --- questions and orders of an administrator to the Message VPN ``default`` ---------------------------------
 
     def ask(self, question: Callable[[MessageVpn], T]) -> T:
-        """What the gateway's loop answers."""
+        """The answer to a question that is asked on the gateway's loop."""
         return self.call(lambda gateway: question(gateway.vpns["default"]))
 
     def depth(self, endpoint: str) -> int | None:
-        """Messages on an endpoint, unsettled ones included; None when there is no such endpoint."""
+        """The number of messages on an endpoint, unsettled ones included; None if the endpoint does not exist."""
         return self.ask(
             lambda vpn: found.depth if (found := vpn.endpoints.by_name.get(endpoint)) is not None else None
         )
 
     def subscriptions(self, endpoint: str) -> list[str]:
-        """Topic subscriptions of an endpoint."""
+        """The topic subscriptions of an endpoint."""
         return self.ask(lambda vpn: list(vpn.broker.endpoints[endpoint].subscriptions))
 
     def subscribe(self, endpoint: str, subscriptions: Sequence[str]) -> None:
-        """Make these the topic subscriptions of an endpoint."""
+        """Replace the topic subscriptions of an endpoint."""
         self.ask(lambda vpn: vpn.endpoints.set_subscriptions(vpn.broker.endpoints[endpoint], subscriptions))
 
     def connections(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return self.call(lambda gateway: len(gateway._container.connections) if gateway._container else 0)
 
     def log_readers(self) -> int:
-        """Log readers that are attached."""
+        """The number of attached log readers."""
         return self.ask(lambda vpn: len(vpn.readers.log_feeds))
 
     def flows(self, endpoint: str) -> int:
-        """Consumers bound to an endpoint."""
+        """The number of consumers bound to an endpoint."""
         return self.ask(lambda vpn: len(vpn.broker.endpoints[endpoint].flows))
 
     def endpoints(self) -> set[str]:
-        """Names of all endpoints."""
+        """The names of all endpoints."""
         return self.ask(lambda vpn: set(vpn.broker.endpoints))
 
     def replay_state(self, endpoint: str) -> str:
@@ -199,13 +199,13 @@ class RunningGateway:
         return "n/a" if found is None else found.state.value
 
     def replay(self, endpoint: str) -> Replay:
-        """A copy of an endpoint's replay as it is now."""
+        """A copy of the current state of an endpoint's replay."""
         found = self.ask(lambda vpn: deepcopy(vpn.broker.endpoints[endpoint].replay))
         assert found is not None
         return found
 
     def start_replay(self, endpoint: str, start: str) -> None:
-        """Start an endpoint's replay as an administrator does, whoever consumes from it."""
+        """Start an endpoint's replay as an administrator does, whatever consumers it has."""
 
         async def order(gateway: Gateway) -> None:
             vpn = gateway.vpns["default"]
@@ -259,11 +259,11 @@ def no_log(**more: Any) -> Vpn:
 
 
 def trim_before(gateway: RunningGateway, message_id: int) -> None:
-    """Trim on the gateway's loop, and wait for it."""
+    """Trim on the gateway's loop, and wait until it is done."""
     trimmed = gateway.run_coroutine(lambda running: running.vpns["default"].trimmer.trim_before(message_id))
     assert trimmed >= message_id
 
 
 PLAIN_HTTP: Final[dict[str, Any]] = {"trust_env": False, "verify": False, "timeout": 30}
-"""Over plain HTTP: no proxy, without the authorities of the world, which take longer to load than most tests, and with
-the patience that a machine with much to do asks for, in seconds."""
+"""Options for plain HTTP: no proxy; no certificate authorities, which take longer to load than most tests take; and a
+timeout in seconds for busy machines."""

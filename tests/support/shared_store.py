@@ -1,9 +1,9 @@
 """
-A store that two gateways share: the test's double of an engine on other machines.
+A store that two gateways share: the test's double of a database on another machine.
 
-What is kept is kept by SQLite. The rest is what such an engine has beyond a file: one gateway at a time has a Message
-VPN's store, another one may take it away, commits may be delayed for as long as the test likes, and a standby may be
-there or not.
+SQLite keeps the data. The double adds what such a database has and a file has not: only one gateway at a time has the
+store of a Message VPN, another gateway may take it away, commits may be delayed for as long as the test wants, and a
+standby may exist or not.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from store.sqlite.store import SqliteStore, SqliteStores
 from store.sqlite.writer import SqliteWriter
 
 URL = "postgresql://rewind:secret@a,b/double"
-"""Of the double, in settings."""
+"""The double's URL in settings."""
 
 
 NEWS = Batch((), 0)
-"""Has a writer tell that it was deposed, where nothing is to be written."""
+"""An empty batch: makes a writer that has nothing to write notice that it was deposed."""
 
 
 class SharedDatabase:
-    """What the gateways share, and what the test does to it. Its methods may be called from any thread."""
+    """What the gateways share, and what a test does to it. Any thread may call its methods."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self.files = SqliteStores(folder)
         self.lock = threading.RLock()
         self.holders: dict[str, SharedStore | str] = {}
-        """By the Message VPN: the store that a gateway has, or the address of a gateway that is not in this test."""
+        """By Message VPN: the store that a gateway holds, or the address of a holder outside this test."""
         self.files_open: set[str] = set()
-        """Message VPNs whose files a gateway has not closed yet, be it deposed: this process opens none twice."""
+        """Message VPNs whose files a gateway, even a deposed one, still has open: this process opens no file twice."""
         self.durability = Durability.TWO_MACHINES
         self.fault: str | None = None
-        """Why a store cannot be opened."""
+        """The reason why a store cannot be opened; None if it can."""
         self._answers = threading.Event()
         self._answers.set()
         self._cut_at: float | None = None
 
     def engine(self, settings: VpnStore) -> SharedStores:
-        """For a gateway: ``RunningGateway(settings, engine=database.engine)``."""
+        """The stores for one gateway: ``RunningGateway(settings, engine=database.engine)``."""
         assert settings.url == URL
         return SharedStores(self)
 
@@ -56,8 +56,8 @@ class SharedDatabase:
         Another gateway takes over.
 
         Args:
-            active: Its address, until ``release``; none has the store free at once.
-            tell: The one that had it notices by itself; else it does with its next batch.
+            active: The address of the new holder, which holds the store until ``release``; None leaves the store free.
+            tell: The deposed gateway notices immediately; otherwise it notices with its next batch.
         """
         with self.lock:
             holder = self.holders.pop(vpn)
@@ -67,18 +67,18 @@ class SharedDatabase:
             holder.depose(tell=tell)
 
     def hold(self, active: str, vpn: str = "default") -> None:
-        """A gateway that is not in this test has it."""
+        """A gateway outside this test holds the store."""
         with self.lock:
             self.holders[vpn] = active
 
     def release(self, vpn: str = "default") -> None:
-        """That one is gone."""
+        """The holder outside this test is gone."""
         with self.lock:
             del self.holders[vpn]
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """No commit is answered, nor written, before the end of the block."""
+        """Until the end of the block no commit is written or answered."""
         self._cut_at = time.monotonic()
         self._answers.clear()
         try:
@@ -89,11 +89,11 @@ class SharedDatabase:
 
     @property
     def confirmed_at(self) -> float:
-        """An idle writer commits all the time."""
+        """The time of the last confirmed commit: an idle writer commits all the time."""
         return time.monotonic() if (cut_at := self._cut_at) is None else cut_at
 
     def wait_until_it_answers(self, ended: threading.Event) -> bool:
-        """For a writer that has something to commit; whether it does, before that ends."""
+        """Called by a writer with a batch: waits until commits work again; False if ``ended`` is set first."""
         while not self._answers.wait(0.01):
             if ended.is_set():
                 return False
@@ -101,7 +101,7 @@ class SharedDatabase:
 
 
 class SharedStores:
-    """The stores as one gateway has them."""
+    """The stores of one gateway."""
 
     def __init__(self, database: SharedDatabase) -> None:
         self._database = database
@@ -129,7 +129,7 @@ class SharedStores:
 
 
 class SharedStore:
-    """The store of one Message VPN as the gateway has it that opened it."""
+    """The store of one Message VPN, as opened by one gateway."""
 
     engine = "a double"
 
@@ -162,13 +162,13 @@ class SharedStore:
         return self._inner.scrub(seconds)
 
     def durability(self) -> Durability:
-        """What the test says."""
+        """What the test has set."""
         if self._database.fault is not None:
             raise ReadFailed(self._database.fault)
         return self._database.durability
 
     def depose(self, *, tell: bool) -> None:
-        """Another gateway has it."""
+        """Another gateway holds the store now."""
         assert self._writer is not None
         self._writer.depose(tell=tell)
 
@@ -184,7 +184,7 @@ class SharedStore:
 
 
 class SharedWriter:
-    """Hands batches on to SQLite's writer one by one, as long as the store is its gateway's."""
+    """Passes batches to SQLite's writer one by one, as long as its gateway holds the store."""
 
     def __init__(
         self,
@@ -220,11 +220,11 @@ class SharedWriter:
     def commit_now(
         self, batch: Batch, answer: Callable[[], None] = lambda: None
     ) -> tuple[bool, WriteFailed | None]:
-        """Not tried: a round trip to another machine is not for the loop's thread."""
+        """Always declines: the loop's thread must not wait for a round trip to another machine."""
         return False, None
 
     def depose(self, *, tell: bool) -> None:
-        """From now on nothing is written; returns when nothing is being written."""
+        """From now on nothing is written; returns when no write is in progress."""
         with self._changed:
             self._is_deposed = True
             if tell:
@@ -233,7 +233,7 @@ class SharedWriter:
         self._inner.close()
 
     def close(self) -> None:
-        """Commit what was submitted, as far as that is possible, and end."""
+        """Commit what was submitted as far as possible, and end."""
         self._ended.set()
         with self._changed:
             self._changed.notify()

@@ -1,7 +1,7 @@
-"""Every way to ask for a replay's start, for a log of ten messages that a test knows by heart.
+"""Every way to ask for the start of a replay, on a log of ten known messages.
 
 The messages carry the numbers 0 to 9, have the ids 1 to 10, and arrived a second apart: number n at ``BEGAN_MS`` plus
-n + 1 seconds. It is ``NOW_MS`` when a test asks.
+n + 1 seconds. The time of the requests is ``NOW_MS``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SELECTOR_CODE = 0x0000_468C_0000_0004
 
 
 def arrival_ms(number: int) -> int:
-    """When a message arrived."""
+    """The arrival time of a message."""
     return BEGAN_MS + 1_000 * (number + 1)
 
 
 class _Clock(SystemClock):
-    """The gateway's wall clock, moved by hand."""
+    """The gateway's wall clock, which the test sets."""
 
     ms = BEGAN_MS
 
@@ -48,7 +48,7 @@ class _Clock(SystemClock):
 def gateway_with_log(
     folder: Path, targets: Sequence[str], vpn: Vpn | None = None
 ) -> Iterator[RunningGateway]:
-    """A gateway with this log, on which it stays ``NOW_MS``; the messages were sent to these addresses in turn."""
+    """A gateway with this log, whose clock stays at ``NOW_MS``; the messages were sent to these addresses in turn."""
     clock = _Clock()
     with RunningGateway(settings_for(folder, vpn), clock=clock) as running:
         with Client(running.url) as client:
@@ -62,13 +62,13 @@ def gateway_with_log(
 
 
 class Id(NamedTuple):
-    """Stands for a message's replay id, which has the log's generation in it."""
+    """Stands for a message's replay id, which contains the log's generation."""
 
     message_id: int
 
 
 GENERATION = Id(0)
-"""Stands for that generation itself."""
+"""Stands for the log's generation."""
 
 OPTION = "replay-start"
 FILTER = "rewind:replay-start"
@@ -78,7 +78,7 @@ SELECTOR = "apache.org:selector-filter:string"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A way to ask, by this filter or by the address's option, and the first message's number it leads to."""
+    """A way to ask, by this filter or by the address option, and the number of the first message that it leads to."""
 
     name: str
     first: int

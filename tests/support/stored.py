@@ -1,6 +1,6 @@
 """
-What a gateway's file has at a moment, while the gateway goes on: by the same copy of SQLite, as another one in the same
-process would take its locks away.
+Reads a running gateway's file, with the gateway's own copy of SQLite: a second copy in the same process would release
+the first one's locks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LYING = """
 
 
 def lying(path: Path) -> int:
-    """How many messages lie on endpoints by their routes, on each counted once."""
+    """How many messages are on endpoints by their routes; a message counts once for each endpoint."""
     with closing(apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)) as connection:
         ((count,),) = connection.execute(LYING)
         return int(count)

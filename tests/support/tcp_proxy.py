@@ -1,6 +1,4 @@
-"""
-A proxy between a client and a server over TCP, which can cut, swallow, hold back and refuse: what a network does.
-"""
+"""A TCP proxy between a client and a server that can cut, swallow, delay and refuse, as a network does."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ CHUNK_BYTES: Final = 1 << 16
 
 
 class Way(enum.Enum):
-    """Where a chunk goes."""
+    """The direction of a chunk."""
 
     TO_SERVER = "to the server"
     TO_CLIENT = "to the client"
 
 
 class Fate(enum.Enum):
-    """What becomes of a chunk."""
+    """What the proxy does with a chunk."""
 
     PASS = "it is passed on"
     CUT = "it is lost, and the connection is cut"
@@ -34,8 +32,8 @@ class Fate(enum.Enum):
 
 class Proxy:
     """
-    Listens on a port of this machine's. ``fate`` is asked for each chunk of bytes, and may wait; chunks are counted by
-    connection and way from 0.
+    Listens on a port of this machine. It calls ``fate`` for each chunk of bytes, with the direction and the chunk's
+    number from 0 within its connection and direction; ``fate`` may block.
     """
 
     def __init__(self, server: tuple[str, int]) -> None:
@@ -44,23 +42,23 @@ class Proxy:
         self.port: int = self._listening.getsockname()[1]
         self.fate: Callable[[Way, int, bytes], Fate] = lambda way, number, chunk: Fate.PASS
         self.refuses = False
-        """Connections are cut as soon as they are made."""
+        """Whether connections are cut as soon as they are made."""
         self.connections = 0
-        """Made so far."""
+        """The number of connections made so far."""
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
     def cut(self) -> None:
-        """Cut all connections there are."""
+        """Cut all current connections."""
         with self._lock:
             found, self._open = self._open, []
         for end in found:
             _reset(end)
 
     def close(self) -> None:
-        """Cut all, and listen no more."""
+        """Cut all connections, and stop listening."""
         self.refuses = True
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
@@ -104,7 +102,7 @@ class Proxy:
         with suppress(OSError):
             is_swallowed = False
             while chunk := source.recv(CHUNK_BYTES):
-                # TCP delivers nothing behind what is lost.
+                # TCP delivers nothing after what is lost.
                 fate = Fate.SWALLOW if is_swallowed else self.fate(way, number, chunk)
                 is_swallowed = fate is Fate.SWALLOW
                 number += 1
@@ -121,7 +119,7 @@ class Proxy:
 
 
 def _reset(end: socket.socket) -> None:
-    """Close it at once: what was not sent yet is lost."""
+    """Close the socket with a reset: unsent data is lost."""
     with suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with suppress(OSError):

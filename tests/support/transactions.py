@@ -1,4 +1,6 @@
-"""Local transactions from a client's side: their coordinator, and what is published and acknowledged in them."""
+"""
+Local transactions from the client's side: the coordinator link, and publishing and acknowledging in a transaction.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ DECLARE, DISCHARGE = 0x31, 0x32
 
 
 class Controller:
-    """A client's link to the coordinator: each method waits for its answer, but for ``ask``."""
+    """A client's link to the coordinator. Each method but ``ask`` waits for the answer."""
 
     def __init__(self, client: Client) -> None:
         def to_coordinator(link: EngineLink) -> None:
@@ -29,22 +31,22 @@ class Controller:
         return self.sender.send(Message(body=Described(spelled, fields)).encode(), settled=settled)
 
     def declare(self) -> bytes:
-        """A new transaction's id."""
+        """Declare a transaction; returns its id."""
         delivery = self.ask(0x31, [None])
         self.sender.client.wait(lambda: delivery.remote_state, "the transaction is declared")
         assert int(delivery.remote_state) == 0x33, delivery.remote_state
         return bytes(delivery.remote.data[0])
 
     def commit(self, txn_id: bytes) -> str:
-        """``ACCEPTED``, or the condition of a rejection."""
+        """Discharge with commit; returns ``ACCEPTED``, or the condition of the rejection."""
         return self.outcome(self.ask(0x32, [txn_id, False]))
 
     def roll_back(self, txn_id: bytes) -> str:
-        """The same for a rollback."""
+        """Discharge with rollback; returns the same."""
         return self.outcome(self.ask(0x32, [txn_id, True]))
 
     def outcome(self, delivery: Delivery) -> str:
-        """``ACCEPTED``, or the condition of a rejection."""
+        """``ACCEPTED``, or the condition of the rejection."""
         found = self.sender.outcome(delivery)
         if found != "REJECTED":
             return found
@@ -68,7 +70,7 @@ def publish(sender: Sender, raw: bytes, txn_id: bytes, *, settled: bool = False)
 
 
 def provisional_outcome(sender: Sender, delivery: Delivery) -> int:
-    """The outcome that a delivery has if its transaction commits."""
+    """The outcome that the delivery will have if its transaction commits."""
     sender.client.wait(lambda: delivery.remote_state, "there is an outcome")
     assert int(delivery.remote_state) == TRANSACTIONAL, delivery.remote_state
     return int(delivery.remote.data[1].descriptor)
@@ -83,7 +85,7 @@ def acknowledge(
     settle: bool = True,
 ) -> None:
     """Give a delivery an outcome in a transaction."""
-    # The engine would add them to those of a transaction before.
+    # The engine would append the state to that of an earlier transaction.
     lib.pn_data_clear(lib.pn_disposition_data(lib.pn_delivery_local(message.delivery._impl)))
     message.delivery.local.data = [txn_id, Described(ulong(outcome), list(fields))]
     message.delivery.update(TRANSACTIONAL)

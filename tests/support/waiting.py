@@ -1,4 +1,4 @@
-"""How tests wait for what tells nobody that it has happened, and a clock that stands until a test moves it."""
+"""Polling for conditions that notify nobody, and a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.001
 LONGEST_PAUSE: Final = 0.03
-"""Seconds. A question over HTTP takes two processors some milliseconds, which what is waited for may need."""
+"""Seconds. A request over HTTP costs two processors some milliseconds, which the awaited work may need."""
 
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = WAIT_SECONDS) -> T:
     """
-    Ask again and again, more seldom the longer it takes, until it holds; what it said.
+    Call ``condition`` until it returns something true, and return that; the pauses grow with time.
 
     Raises:
-        AssertionError: It does not in time.
+        AssertionError: The condition does not become true in time.
     """
     deadline = time.monotonic() + seconds
     pause = FIRST_PAUSE
@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = WAIT_SECO
 
 
 class Clock:
-    """Seconds, as the test says."""
+    """A clock in seconds that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 1_000.0

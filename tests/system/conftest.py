@@ -1,4 +1,4 @@
-"""Gateways as processes for the tests beside this file, each of which is marked ``system``."""
+"""Gateways as processes for the tests in this folder, each of which is marked ``system``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Start = Callable[..., GatewayProcess]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all of this folder ``system``, before -m selects by marker."""
+    """Marks all tests of this folder ``system`` before -m selects by marker."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.system)
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows the end of the log of the last gateways it had."""
+    """A failed test shows the end of the log of its last gateways."""
     report = yield
     if report.failed:
         used = [
@@ -46,7 +46,7 @@ def _mark_first(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_process_is_left() -> Iterator[None]:
-    """Whoever started a gateway has to end it."""
+    """Fails if a test has left a gateway process running."""
     yield
     left = [process for process in ALL if process.is_running]
     for process in left:
@@ -56,9 +56,9 @@ def _no_process_is_left() -> Iterator[None]:
 
 def starting(folder: Path) -> Generator[Start]:
     """
-    Starts gateways, by default on one data folder, and ends those that run at the end.
+    Starts gateways, by default on one data folder, and stops those that still run at the end.
 
-    One that has to be killed, or that logged a mistake of its own, fails the test.
+    A gateway that has to be killed, or that has logged an error of its own, fails the test.
     """
     started: list[GatewayProcess] = []
 
@@ -79,11 +79,11 @@ def starting(folder: Path) -> Generator[Start]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts gateways of a test's own."""
+    """Starts gateways for a single test."""
     yield from starting(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def start_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts gateways for all tests of a file that leave nothing behind, each on a folder that is said."""
+    """Starts gateways for all tests of a file that leave nothing behind; each test names a data folder."""
     yield from starting(tmp_path_factory.mktemp("shared"))

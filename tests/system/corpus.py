@@ -1,6 +1,6 @@
 """
-Hostile byte streams, each what one client sends from its first byte on, and how the gateway ends it. Streams that a
-fuzzer or a user found are added here.
+Hostile byte streams, each as one client sends it from the first byte on, and how the gateway ends each. Streams found
+by a fuzzer or a user are added here.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ UNSIGNED_MAX = 2**32 - 1
 
 
 class End(enum.Enum):
-    """How the gateway ends a stream: what its log says of it."""
+    """How the gateway ends a stream: the event in its log."""
 
     HANDSHAKE = "handshake_failed"
-    """Before there was an AMQP connection: SASL's outcome, or a protocol header, then the end."""
+    """Before the AMQP connection exists: a SASL outcome or a protocol header, then the socket is closed."""
 
     PROTOCOL = "protocol_error"
-    """A close frame with an error at once."""
+    """Immediately, by a close frame with an error."""
 
     SILENCE = "local-idle-timeout"
-    """The engine takes it as it is, harmlessly; the silence after it ends the connection."""
+    """The engine accepts the stream, which is harmless; the idle timeout then ends the connection."""
 
     REFUSED = "connection_refused"
-    """The gateway's own close frame with an error."""
+    """By a close frame with an error that the gateway itself sends, not the engine."""
 
     REFUSED_LINK = "attach_refused"
-    """The attach is refused, the connection goes on until silence ends it."""
+    """The attach is refused; the connection goes on until the idle timeout ends it."""
 
     SESSION = "session_ended"
-    """An end of the session with an error, the connection goes on until silence ends it."""
+    """The session is ended with an error; the connection goes on until the idle timeout ends it."""
 
     CLOSE = "connection_closed"
-    """It closes itself."""
+    """The client closes the connection itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,12 @@ class Case:
 
 
 def ending(end: End, begin: bytes, **streams: bytes) -> dict[str, Case]:
-    """Cases by name that end alike, and have their beginning in common."""
+    """Cases by name that have the same end and the same beginning."""
     return {name: Case(end, begin + stream) for name, stream in streams.items()}
 
 
 def performative(code: int, encoded_list: bytes, **header: Any) -> bytes:
-    """A performative whose list is given encoded, so that it can be wrong."""
+    """A performative whose list is given in encoded form, so that it can be wrong."""
     return framed(b"\x00\x53" + bytes([code]) + encoded_list, **header)
 
 
@@ -93,7 +93,7 @@ def string(content: bytes) -> bytes:
 
 
 def nested_lists(depth: int) -> bytes:
-    """Lists in lists, the innermost empty, each with a true size and count."""
+    """Nested lists, the innermost empty, each with a correct size and count."""
     encoded = b"\x45"
     for _ in range(depth):
         encoded = list32(encoded, count=1)
@@ -101,7 +101,7 @@ def nested_lists(depth: int) -> bytes:
 
 
 def attach_with(**changed: Any) -> bytes:
-    """An attach of a receiver with some fields made wrong."""
+    """An attach of a receiver in which some fields are wrong."""
     fields: dict[str, Any] = {
         "name": "hostile",
         "handle": UInt(0),
@@ -118,7 +118,7 @@ def attach_with(**changed: Any) -> bytes:
 
 
 def attach_from(source: bytes) -> bytes:
-    """An attach of a receiver whose source is given encoded."""
+    """An attach of a receiver whose source is given in encoded form."""
     items = b"\xa1\x07hostile" + b"\x43\x41\x50\x00\x50\x00" + source + b"\x00\x53\x29\x45"
     return performative(ATTACH, list32(items, count=7))
 
@@ -128,7 +128,7 @@ def map32(items: bytes, *, count: int) -> bytes:
 
 
 def attach_filtered(filters: bytes) -> bytes:
-    """An attach of a receiver whose source has a filter-set that is given encoded."""
+    """An attach of a receiver whose source has a filter-set that is given in encoded form."""
     return attach_from(b"\x00\x53\x28" + list32(b"\xa1\x07hostile" + b"\x40" * 6 + filters, count=8))
 
 
@@ -151,11 +151,11 @@ def sasl(code: int, *fields: Any) -> bytes:
 
 FILTER = b"\xa3\x13rewind:replay-start"
 NULLS_4_BILLION = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
-"""An array of nulls: no byte each, so that its count is all there is of it."""
+"""An array of nulls: they take no bytes, so that only the count says how many there are."""
 
 
 def attach_replaying(value: bytes) -> bytes:
-    """An attach of a receiver with a replay start that is given encoded."""
+    """An attach of a receiver whose replay start is given in encoded form."""
     return attach_filtered(map32(FILTER + b"\x00" + FILTER + value, count=2))
 
 

@@ -1,7 +1,7 @@
-"""A gateway as a process of its own: started, asked, stopped, killed.
+"""A gateway as a process of its own: to start, ask, stop and kill.
 
-Invariant: whoever starts one ends it. ``ALL`` keeps every process that was started, and the session fails if one of
-them still runs at its end.
+Invariant: the code that starts one ends it. ``ALL`` keeps every process that was started, and the session fails if one
+still runs at its end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Address = tuple[str, int]
 
 
 class GatewayFailed(AssertionError):
-    """A gateway did not become ready, or did not end; the text ends with what it said last."""
+    """A gateway did not become ready, or did not end; the text ends with the last lines of its log."""
 
 
 class GatewayProcess:
@@ -40,10 +40,10 @@ class GatewayProcess:
 
     Args:
         data: Its data folder.
-        config: Settings in TOML. They are written beside the data folder.
-        listen: Where it accepts clients; none leaves that to ``config``.
-        module: What is run as ``python -m MODULE serve``: what others start, ``gateway``, or one in its place. Without
-            it, the gateway comes out of a process that has imported it, and starts in a quarter of the time.
+        config: Settings in TOML. They are written next to the data folder.
+        listen: Where it accepts clients; empty: as ``config`` says.
+        module: Run as ``python -m MODULE serve``: ``gateway``, or a module that replaces it. Without
+            it, the gateway is forked from a process that has imported it, and starts in a quarter of the time.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class GatewayProcess:
             raise GatewayFailed(f"no ready line; exit status {status}\n{self.log_tail()}")
         return dict(json.loads(line))
 
-    # --- facts --------------------------------------------------------------------------------------------------
+    # --- addresses, memory, sockets -----------------------------------------------------------------------------
 
     @property
     def addresses(self) -> list[Address]:
-        """HOST and port of every AMQP listener."""
+        """Host and port of every AMQP listener."""
         urls = [urlsplit(url) for url in self.ready["amqp"]]
         return [(url.hostname or "", url.port or 0) for url in urls]
 
@@ -104,7 +104,7 @@ class GatewayProcess:
 
     @property
     def url(self) -> str:
-        """Where AMQP clients connect: its first listener."""
+        """The URL of the first AMQP listener."""
         return str(self.ready["amqp"][0])
 
     @property
@@ -116,11 +116,11 @@ class GatewayProcess:
         return self._process.poll() is None
 
     def resident_bytes(self) -> int:
-        """Memory the process holds now (VmRSS)."""
+        """Memory that the process holds now (VmRSS)."""
         return proc.resident_bytes([self.pid])
 
     def peak_bytes(self) -> int:
-        """The most memory the process has held so far (VmHWM)."""
+        """The most memory that the process has held so far (VmHWM)."""
         found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
         assert found is not None
         return int(found.group(1)) * 1024
@@ -130,7 +130,7 @@ class GatewayProcess:
         return proc.cpu_seconds([self.pid])
 
     def established_sockets(self) -> int:
-        """TCP connections to its first listener that the process holds open."""
+        """The number of TCP connections to its first listener that the process holds open."""
         port = f":{self.address[1]:04X}"
         held = set()
         for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
@@ -140,7 +140,7 @@ class GatewayProcess:
                 continue
             if target.startswith("socket:["):
                 held.add(target[8:-1])
-        found = set()  # the kernel shows a socket twice when others come and go while it is read
+        found = set()  # a set, as the kernel lists a socket twice when others come and go during the read
         for line in Path(f"/proc/{self.pid}/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
             # local address, state (0A is LISTEN), inode
@@ -151,7 +151,7 @@ class GatewayProcess:
     # --- its log ------------------------------------------------------------------------------------------------
 
     def log_size(self) -> int:
-        """Bytes of its log so far: where ``log_text`` can go on later."""
+        """The size of its log so far, in bytes; a later ``log_text`` can start there."""
         return self._log_path.stat().st_size
 
     def log_text(self, start: int = 0) -> str:
@@ -164,7 +164,7 @@ class GatewayProcess:
         return self.log_text()[-LOG_TAIL_CHARACTERS:]
 
     def log_lines(self, event: str | None = None, **values: Any) -> list[dict[str, Any]]:
-        """Complete lines of the log so far; those of an event and with these values, if any are given."""
+        """The complete lines of the log so far; with arguments, those of this event and with these values."""
         wanted = values if event is None else {"event": event, **values}
         found = []
         for line in self.log_text().splitlines(keepends=True):
@@ -184,7 +184,7 @@ class GatewayProcess:
         return found()[0]
 
     def mistakes(self, start: int = 0) -> list[str]:
-        """Lines, from a byte of the log on, that tell of a mistake of the gateway's own: none may ever be there."""
+        """Log lines, from a byte on, about errors of the gateway itself: there must never be any."""
         marks = ("Traceback", "connection_failed", '"level": "error"', '"level": "critical"')
         return [line for line in self.log_text(start).splitlines() if any(mark in line for mark in marks)]
 
@@ -196,7 +196,7 @@ class GatewayProcess:
 
     def wait(self, seconds: float = STOP_SECONDS) -> int:
         """
-        The exit status, once it has ended.
+        Wait for the process to end; returns the exit status.
 
         Raises:
             GatewayFailed: It has not ended in time; it is killed.
@@ -209,12 +209,12 @@ class GatewayProcess:
             raise GatewayFailed(f"the gateway did not end in {seconds} s\n{self.log_tail()}") from None
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """SIGTERM; returns the exit status."""
         self.terminate()
         return self.wait()
 
     def kill(self) -> None:
-        """SIGKILL: what it had not written is lost."""
+        """SIGKILL: what the gateway has not written is lost."""
         self._process.kill()
         self.wait()
 

@@ -1,6 +1,6 @@
 """
-Clients beside a gateway process: a well-behaved one that tells whether anything elsewhere harms it, and publishers, a
-consumer and a log reader that go on until their gateway dies, and remember.
+Clients for tests of a gateway process: a well-behaved bystander that notices whether it is harmed, and publishers, a
+consumer and a log reader that work until their gateway dies and remember what they were told.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tests.support.waiting import wait_until
 from tests.system.gateway_process import Address, GatewayProcess
 
 PAUSE_S: Final = 0.005
-"""Seconds between its messages: without them it takes as much of the processor as there is. What harms it for less than
-that may be missed; nobody asks for so little."""
+"""Seconds between the bystander's messages: without a pause it would use all of the processor. It may miss a
+disturbance that is shorter, which no test asks for."""
 
 
 class Bystander:
     """
-    A well-behaved client, busy with its own queue while a block runs; what harms it fails the block.
+    A well-behaved client that uses its own queue while a block runs; the block fails if the client is harmed.
 
     Args:
-        peer: Its connection, with a session; without one it makes its own.
+        peer: Its connection, with a session; by default it opens its own.
         pause_s: Seconds between its messages.
 
     Attributes:
-        count: Messages that it has published and received back.
-        longest_s: The longest that one of them took; whoever looks at it may set it to 0.
+        count: The number of messages that it has published and received back.
+        longest_s: The longest time for one of them; readers may reset it to 0.
     """
 
     def __init__(
@@ -88,16 +88,18 @@ OUTSTANDING = 24
 BURST = 8
 CREDIT = 200
 PUBLISHER_SHIFT = 40
-"""A message's number has its publisher above this bit."""
+"""The bits of a message's number from here on are its publisher."""
 
 REPLAY_START = Symbol("rewind:replay-start")
 
 Name = tuple[int, int]
-"""A message: its publisher, and its number there."""
+"""A message: its publisher, and its number at that publisher."""
 
 
 class Named:
-    """Which message a replay id names: the first client that sees an id fixes it."""
+    """
+    Which message each replay id names: the first client that sees an id fixes it; later differences are conflicts.
+    """
 
     def __init__(self) -> None:
         self.messages: dict[int, Name] = {}
@@ -105,7 +107,7 @@ class Named:
         self.conflicts: list[tuple[int, Name, Name]] = []
 
     def see(self, one: Delivery) -> tuple[int, Name]:
-        """The id's number and the message."""
+        """Record a delivery; returns its message id and the message."""
         name = divmod(one.number, 1 << PUBLISHER_SHIFT)
         self.generations.add(parse_replay_id(one.replay_id)[0])
         known = self.messages.setdefault(one.message_id, name)
@@ -115,13 +117,15 @@ class Named:
 
 
 class Client:
-    """One thread a life: ``start`` it with where its gateway is, ``join`` it once that is gone."""
+    """
+    A client with one thread for each life of a gateway: ``start`` it with an address, ``join`` it after that life.
+    """
 
     def __init__(self) -> None:
         self.mistakes: list[str] = []
-        """What a client was told that no gateway may say."""
+        """What the client was told that no gateway may say."""
         self.is_busy = threading.Event()
-        """Set once it has had an effect in this life."""
+        """Set once the client has achieved something in this life."""
         self._thread: threading.Thread | None = None
 
     def start(self, where: Any) -> None:
@@ -142,7 +146,7 @@ class Client:
             self.mistakes.append(f"{type(self).__name__}: {error!r}")
 
     def run(self, where: Any) -> None:
-        """What it does until there is no gateway any more."""
+        """The work of one life, until the gateway is gone."""
         raise NotImplementedError
 
     @contextmanager
@@ -155,13 +159,13 @@ class Client:
 
 
 class Publisher(Client):
-    """Sends its numbers upwards, each once, and remembers those that were accepted."""
+    """Sends rising numbers, each once, and remembers those that were accepted."""
 
     def __init__(self, publisher: int, address: str, chance: random.Random) -> None:
         super().__init__()
         self.publisher = publisher
         self.told: set[Name] = set()
-        """Messages that were accepted."""
+        """The messages that were accepted."""
         self._address = address
         self._chance = chance
         self._next = publisher << PUBLISHER_SHIFT
@@ -176,7 +180,7 @@ class Publisher(Client):
                     outcomes.send(*(message(number, TAIL.size) for number in numbers))
                     outcomes.listen(0 if outcomes.room(OUTSTANDING) else SILENCE_SECONDS)
             finally:
-                # Sent is spent, whatever becomes of it: a number is never used twice.
+                # A number that was sent is never used again, whatever its outcome.
                 self._next = outcomes.next
 
     def accepted(self, first: int, last: int) -> None:
@@ -185,12 +189,14 @@ class Publisher(Client):
         self.is_busy.set()
 
     def rejected(self, number: int) -> None:
-        """Nothing that happens to the gateway justifies it."""
+        """A mistake: no restart of the gateway justifies a rejection."""
         self.mistakes.append(f"not accepted: {number}")
 
 
 class Consumer(Client):
-    """Takes messages off the queue and settles some of them: its ``settled`` may be gone, the rest must not."""
+    """
+    Consumes from the queue and settles some of the messages: those in ``settled`` may be gone, the others must not be.
+    """
 
     def __init__(self, address: str, named: Named, chance: random.Random) -> None:
         super().__init__()
@@ -207,7 +213,7 @@ class Consumer(Client):
                     if number <= newest:
                         self.mistakes.append(f"{number} was delivered after {newest} on one link")
                     newest = number
-                # Left unsettled, a batch takes a part of the credit with it; the next life has it back.
+                # A batch that is left unsettled uses up a part of the credit; the next life gets it again.
                 if batch and self._chance.random() < 0.8:
                     self.settled.update(one.message_id for one in batch)
                     accept(connection, batch)
@@ -215,7 +221,7 @@ class Consumer(Client):
 
 
 class LogReader(Client):
-    """Reads the log to its end and goes on live; starts again after the last replay id it saw, as one does."""
+    """Reads the log to its end and on live; in the next life it starts after the last replay id that it saw."""
 
     def __init__(self, named: Named, credit: int = 1_000) -> None:
         super().__init__()
@@ -236,17 +242,17 @@ class LogReader(Client):
                     self.is_busy.set()
 
 
-# --- afterwards ---------------------------------------------------------------------------------------------------
+# --- checks after the kills ---------------------------------------------------------------------------------------
 
 
 def read_log(gateway: GatewayProcess, named: Named) -> list[tuple[int, Name]]:
-    """The whole log as it is now."""
+    """Read the whole log as it is now."""
     with AmqpClient(gateway.url) as client:
         return [named.see(delivery(0, one.raw)) for one in client.read_log()]
 
 
 def drain_queue(gateway: GatewayProcess, queue: str, named: Named) -> list[tuple[int, Name]]:
-    """Everything on a queue; it is empty then."""
+    """Take all messages off a queue."""
     with AmqpClient(gateway.url) as client:
         receiver, found = client.receiver(queue), []
         while taken := receiver.drain():

@@ -1,4 +1,4 @@
-"""A gateway that leaves a list of the modules that it has loaded, at its end, in the file that ``LOADED`` names."""
+"""A gateway that at its end writes the list of its loaded modules into the file that ``LOADED`` names."""
 
 import atexit
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def tell() -> None:
-    """Write it."""
+    """Write the list."""
     loaded = [name for name, module in sys.modules.items() if module is not None]
     Path(os.environ["LOADED"]).write_text(json.dumps(loaded))
 

@@ -1,4 +1,4 @@
-"""A gateway of a version that is still to come: its tables are these, and one more."""
+"""A gateway of a future version: its tables are those of this version and one more index."""
 
 from gateway.cli import main
 from store.postgresql import schema as postgresql

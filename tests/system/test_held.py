@@ -1,7 +1,6 @@
 """
-What one peer can make the gateway hold: each way to have it hold more and more ends at a bound, with an error that
-says which, and a well-behaved client beside it goes on. Memory is bounded whatever lies on a queue; a full disk is
-told.
+How much one peer can make the gateway hold. Each way to have it hold more and more ends at a bound, with an error that
+names the limit, while a well-behaved client is served. Memory is bounded for any queue; a full disk is reported.
 """
 
 from __future__ import annotations
@@ -58,24 +57,24 @@ from tests.system.load import Bystander
 
 MEGABYTE = 2**20
 ONE_PEER = 48 * MEGABYTE
-"""What no single peer may add to the process."""
+"""No single peer may make the process grow by more."""
 
 OVER = "amqp:resource-limit-exceeded"
 
 
 def piece(handle: int, body: bytes) -> bytes:
-    """One more piece of the delivery under way on a link, with more to come."""
+    """A further transfer of the delivery under way on a link, with more to come."""
     return frame(TRANSFER, [UInt(handle), None, None, None, None, True], body)
 
 
 def wait_until_said(gateway: GatewayProcess, limit: str) -> None:
-    """The gateway's log says that a connection was refused by a limit."""
+    """Wait until the gateway's log says that a connection was refused by this limit."""
     lines = partial(gateway.log_lines, "connection_refused")
     wait_until(lambda: any(limit in str(line) for line in lines()), f"a line that names {limit}")
 
 
 def is_let_in(gateway: GatewayProcess) -> bool:
-    """Whether a newcomer may sign in."""
+    """Whether a new client can sign in."""
     try:
         with Peer.connect(gateway.address) as peer:
             return peer.anonymous() == OK
@@ -85,7 +84,9 @@ def is_let_in(gateway: GatewayProcess) -> bool:
 
 @contextmanager
 def harmless(gateway: GatewayProcess) -> Iterator[Bystander]:
-    """Meanwhile a client beside it goes on, and the gateway holds no more than one peer may have it hold."""
+    """
+    Checks that another client is served during the block, and that the gateway grows by no more than one peer's bound.
+    """
     before = gateway.resident_bytes()
     with Bystander(gateway) as bystander:
         yield bystander
@@ -93,13 +94,13 @@ def harmless(gateway: GatewayProcess) -> Iterator[Bystander]:
 
 
 def users(*names: str, iterations: int = 4_096, more: str = "") -> str:
-    """Settings of users whose password is `pencil`."""
+    """Settings of users with the password `pencil`."""
     password = hash_password("pencil", salt=b"0123456789abcdef", iterations=iterations)
     return "".join(f'[user.{name}]\npassword = "{password}"\n{more}' for name in names)
 
 
 def send_until_refused(peer: Peer, chunk: bytes, most_bytes: int) -> int:
-    """Send the same again and again, until the gateway reads no more for a second, or closes; the bytes sent."""
+    """Send a chunk again and again until the gateway stops reading for a second or closes; returns the bytes sent."""
     peer.sock.settimeout(1)
     sent = 0
     with suppress(OSError):
@@ -113,19 +114,21 @@ def send_until_refused(peer: Peer, chunk: bytes, most_bytes: int) -> int:
 
 @pytest.mark.parametrize("pairs", [300, 4_000])
 def test_sessions_that_begin_and_end_in_one_write_harm_nobody(start: Start, pairs: int) -> None:
-    """So many begin and end at once that the engine gives up: the connection ends, and the gateway can be stopped."""
+    """
+    A burst of begins and ends makes the engine give up: the connection ends, and the gateway can still be stopped.
+    """
     gateway = start()
     with Peer.opened(gateway.address) as peer, harmless(gateway):
         with suppress(OSError):
             peer.send((framed(begin_frame()[8:], channel=1) + framed(frame(END, [])[8:], channel=1)) * pairs)
-            # Were the connection mute, this would go unanswered for ever.
+            # A connection that no longer answers would leave this close without an answer.
             peer.send(frame(CLOSE, []))
         peer.rest()
     assert gateway.stop() == 0
 
 
 def test_links_are_counted(start: Start) -> None:
-    """A peer that attaches link after link is closed once they take what a connection may take."""
+    """A peer that attaches link after link is closed once its links exceed what one connection may hold."""
     gateway = start(f"[limits]\nconnection_bytes = {4 * MEGABYTE}\n")
     links = 0
     with Bystander(gateway), Peer.opened(gateway.address) as peer:
@@ -138,11 +141,11 @@ def test_links_are_counted(start: Start) -> None:
     wait_until_said(gateway, "connection_bytes")
 
 
-# --- messages that are not whole ------------------------------------------------------------------------------------
+# --- unfinished messages --------------------------------------------------------------------------------------------
 
 
 def test_unfinished_messages_are_counted(start: Start) -> None:
-    """Messages in pieces, one on each of a hundred links, none of them too large: the connection is closed."""
+    """A hundred links with an unfinished message each, none too large alone: the connection is closed."""
     gateway = start()
     before = gateway.resident_bytes()
     with Bystander(gateway), Peer.opened(gateway.address) as peer:
@@ -161,7 +164,8 @@ def test_unfinished_messages_are_counted(start: Start) -> None:
 
 def test_all_peers_together_are_bounded(start: Start) -> None:
     """
-    Past ``memory_mb`` newcomers are refused; whoever holds the most is closed, when publishers wait, and they go on.
+    Past ``memory_mb`` new clients are refused. When publishers wait for memory, the connection that holds the most is
+    closed, and they go on.
     """
     gateway = start("[limits]\nmemory_mb = 8\n")
     with Peer.opened(gateway.address) as large, Peer.opened(gateway.address) as small:
@@ -181,7 +185,7 @@ def test_all_peers_together_are_bounded(start: Start) -> None:
 
 
 def test_a_user_s_connections_are_bounded_together(start: Start) -> None:
-    """Past ``user_bytes`` the user's largest connection is closed; another user's message is taken all the while."""
+    """Past ``user_bytes`` the user's largest connection is closed; another user's message is accepted meanwhile."""
     config = users("ann", "bob", more='publish = ["queue://*"]\n')
     gateway = start(f"{config}[limits]\nuser_bytes = {6 * MEGABYTE}\n")
 
@@ -211,8 +215,8 @@ def test_a_user_s_connections_are_bounded_together(start: Start) -> None:
 
 def test_deliveries_that_are_not_settled_are_bounded(start: Start) -> None:
     """
-    A log reader gets as much as it may leave unsettled, and the rest as it settles. With many readers a connection gets
-    half of ``connection_bytes`` in deliveries, and is not closed for it.
+    A log reader gets as many deliveries as it may leave unsettled, and more as it settles. With many readers, a
+    connection gets at most half of ``connection_bytes`` in deliveries, and is not closed for it.
     """
     gateway = start("[limits]\nmax_unsettled_per_flow = 1000\nconnection_bytes = 3_072_000\n")
     with Peer.opened(gateway.address) as peer:
@@ -245,8 +249,8 @@ def test_deliveries_that_are_not_settled_are_bounded(start: Start) -> None:
 
 def test_a_peer_that_reads_no_answer_is_not_read(start: Start) -> None:
     """
-    A peer that sends message after message, each of which is rejected with a reason, and reads none of that, is read no
-    more once the answers fill the buffer.
+    A peer sends messages that are all rejected with a reason, and never reads: once the rejections fill the output
+    buffer, the gateway stops reading from the peer.
     """
     gateway = start("[limits]\nconnection_output_bytes = 65536\n")
     with Peer.opened(gateway.address) as peer, harmless(gateway):
@@ -262,8 +266,8 @@ def test_a_peer_that_reads_no_answer_is_not_read(start: Start) -> None:
 
 def test_answers_that_nobody_reads_are_bounded_however_much_comes_at_once(start: Start) -> None:
     """
-    A gateway that was stopped finds megabytes in a socket's buffer, and reads all of it in one turn of its loop:
-    messages for the anonymous relay that are refused. It stops reading once their answers fill the socket.
+    A gateway that was stopped finds megabytes of refused messages for the anonymous relay in a socket's buffer, and
+    reads them in one turn of its loop. It stops reading once the answers fill the socket.
     """
     gateway = start()
     before = gateway.resident_bytes()
@@ -287,7 +291,9 @@ def test_answers_that_nobody_reads_are_bounded_however_much_comes_at_once(start:
 
 
 def test_readers_over_http_that_never_read_hold_a_piece_each(start: Start) -> None:
-    """Twenty streams of large messages hold no page once they have stalled; it is read again for who reads."""
+    """
+    Twenty stalled event streams of large messages hold no page of the log; when a client reads, its page is read again.
+    """
     gateway = start()
     admin = urlsplit(gateway.ready["admin"])
     ask = f"GET /v1/log?from=beginning HTTP/1.1\r\nHost: {admin.netloc}\r\nAccept: text/event-stream\r\n\r\n"
@@ -301,7 +307,7 @@ def test_readers_over_http_that_never_read_hold_a_piece_each(start: Start) -> No
     with Peer.opened(gateway.address) as publisher, ExitStack() as stack:
         publisher.attach_sender("topic://held")
         publisher.publish_all([b"x" * 20_000] * 2_000)
-        held("pages")  # whoever asks first has what answers loaded
+        held("pages")  # the first request loads the modules that answer
         before = gateway.peak_bytes()
         readers = [
             stack.enter_context(socket.create_connection((admin.hostname or "", admin.port or 0)))
@@ -321,13 +327,13 @@ def test_readers_over_http_that_never_read_hold_a_piece_each(start: Start) -> No
 
 
 def test_a_flood_of_attaches_has_nobody_wait_long(start: Start) -> None:
-    """A peer that attaches and detaches in vain, 1,500 times at once, has others wait for a few at a time."""
+    """While one peer sends 1,500 attaches in one write, all refused, others are served after every few of them."""
     gateway = start("[limits]\nconnection_output_bytes = 65536\n")
     before = gateway.resident_bytes()
     ask = attach_frame(0, receiver=True, address="queue://not//one") + frame(DETACH, [UInt(0), True])
     with Bystander(gateway, pause_s=0) as bystander, Peer.opened(gateway.address) as peer:
         peer.send(ask * 1_500)
-        # Its answers show how far it is; the bystander's messages are not done after all of them, but in between.
+        # The peer's answers show the progress; the bystander is served between them, not after the last one.
         for asked in range(1_500):
             peer.skip_to(DETACH)
             if asked == 0:
@@ -345,8 +351,8 @@ UPGRADE = (
 
 def test_before_it_has_opened_a_peer_s_websocket_holds_little(start: Start) -> None:
     """
-    WebSocket pings whose pongs nobody reads are read no more. A WebSocket message of a megabyte from a peer that has
-    not signed in is refused (1009), not kept.
+    The gateway stops reading WebSocket pings whose pongs are not read. A WebSocket message of a megabyte from a peer
+    that has not signed in is refused (1009), not kept.
     """
     gateway = start("[[listener]]\nport = 0\n[[listener]]\nport = 0\nwebsocket = {}\n", listen=())
 
@@ -365,11 +371,11 @@ def test_before_it_has_opened_a_peer_s_websocket_holds_little(start: Start) -> N
         assert peer.take(4)[2:4] == (1009).to_bytes(2, "big")
 
 
-# --- who connects ---------------------------------------------------------------------------------------------------
+# --- limits of connections ------------------------------------------------------------------------------------------
 
 
 def test_an_address_has_a_share_of_the_connections(start: Start) -> None:
-    """One address too often is refused; another is let in, and so is the first when one of its connections is gone."""
+    """One connection too many from an address is refused; others are served, and so is the first after a disconnect."""
     gateway = start("[limits]\nmax_connections_per_address = 3\n")
     with ExitStack() as held:
         peers = [held.enter_context(Peer.opened(gateway.address)) for _ in range(3)]
@@ -384,7 +390,7 @@ def test_an_address_has_a_share_of_the_connections(start: Start) -> None:
 
 
 def test_a_user_has_a_share_of_the_connections(start: Start) -> None:
-    """A user who has as many connections as one may have is told so by the close of the next."""
+    """A user at the limit of connections is told so in the close of the next connection."""
     gateway = start(users("ann") + "[limits]\nmax_connections_per_user = 1\n")
     with Peer.connect(gateway.address) as first, Peer.connect(gateway.address) as second:
         for peer in (first, second):
@@ -396,7 +402,9 @@ def test_a_user_has_a_share_of_the_connections(start: Start) -> None:
 
 
 def test_half_open_connections_are_counted_from_their_accept(start: Start, tmp_path: Path) -> None:
-    """Peers that say nothing, not even in TLS, are counted by address; who comes from elsewhere is served."""
+    """
+    Peers that send nothing, not even a TLS hello, count against their address; clients of other addresses are served.
+    """
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1")
     issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
@@ -420,8 +428,8 @@ def test_half_open_connections_are_counted_from_their_accept(start: Start, tmp_p
 
 def test_a_flood_of_sign_ins_keeps_no_other_address_out(start: Start) -> None:
     """
-    While many wrong passwords of one address wait to be checked, one from another address is let in before them. Of
-    more than an address may have waiting, the last are told to try again later (code 4).
+    While many wrong passwords from one address wait to be checked, a sign-in from another address is checked before
+    them. Sign-ins beyond the number that an address may have waiting are told to try again later (code 4).
     """
     gateway = start(users("ann", iterations=1_000_000) + "[limits]\nmax_handshakes_per_address = 1000\n")
     wrong = SASL_HEADER + frame(SASL_INIT, [Symbol("PLAIN"), b"\0ann\0wrong"], kind=SASL_FRAME)
@@ -437,7 +445,7 @@ def test_a_flood_of_sign_ins_keeps_no_other_address_out(start: Start) -> None:
 
 
 HEAP_BYTES = 64 * MEGABYTE
-"""What glibc reserves for the heap of a thread (``HEAP_MAX_SIZE``)."""
+"""The address space that glibc reserves for the heap of a thread (``HEAP_MAX_SIZE``)."""
 SPOOLED = 500_000
 
 
@@ -450,7 +458,7 @@ def consume(gateway: GatewayProcess, queue: str, count: int) -> None:
 
 
 def heaps_of_threads(gateway: GatewayProcess) -> int:
-    """glibc's heaps beside the first one: each is the writable beginning of 64 MiB at a multiple of that."""
+    """The number of glibc's heaps besides the main one: 64 MiB each, aligned, with a writable beginning."""
     mappings = [line.split() for line in Path(f"/proc/{gateway.pid}/maps").read_text().splitlines()]
     spans = [
         (int(first, 16), int(end, 16), access)
@@ -473,7 +481,9 @@ def test_a_deep_queue_costs_a_window_of_ids(start: Start, tmp_path: Path) -> Non
 
 
 def test_a_consumer_that_stops_reading_costs_a_bounded_amount_and_nobody_else(start: Start) -> None:
-    """100,000 credit and no reading: 64 MiB at most, while another consumer gets all that is published."""
+    """
+    A consumer with 100,000 credit that does not read costs at most 64 MiB, while another consumer gets all messages.
+    """
     gateway = start()
     with Peer.opened(gateway.address) as publisher, Peer.opened(gateway.address) as stuck:
         publisher.attach_sender("queue://backlog")
@@ -490,10 +500,10 @@ def test_a_consumer_that_stops_reading_costs_a_bounded_amount_and_nobody_else(st
 
 def test_a_queue_that_nobody_consumes_from_costs_no_more_the_longer_it_gets(start: Start) -> None:
     """
-    Once the tail's 64 MiB and what goes with them are taken, publishing as much again costs next to nothing. The
-    writer, the readers and the loop have one heap, so that what one of them frees serves the others.
+    Once the 64 MiB of the tail and their overhead are taken, publishing as much again adds little memory. The writer,
+    the readers and the loop share one heap, so that memory that one of them frees serves the others.
 
-    What is on its way in and waits for the disk makes the peak differ by 20 MB from run to run; the second half is 160.
+    Messages that wait for the disk make the peak differ by 20 MB from run to run; the second half publishes 160 MB.
     """
     gateway = start()
     before = gateway.resident_bytes()
@@ -510,7 +520,7 @@ def test_a_queue_that_nobody_consumes_from_costs_no_more_the_longer_it_gets(star
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
-    """One that may log errors: a write that fails is told of as one."""
+    """A gateway that may log errors: a failed write is logged as one."""
     process = GatewayProcess(tmp_path / "data")
     yield process
     assert process.stop() == 0
@@ -524,14 +534,14 @@ def readiness(gateway: GatewayProcess) -> tuple[int, dict[str, str]]:
 
 def test_readyz_is_red_from_a_failed_write_to_the_next_that_succeeds(gateway: GatewayProcess) -> None:
     """
-    While no file takes a byte more, not even the log on stderr, a message is rejected with a reason, ``/readyz`` is 503
-    and says it, and reading goes on; then it is 200 without anybody's help, and the next message is accepted.
+    While no file can grow, not even the log on stderr, a message is rejected with a reason, ``/readyz`` is 503 and says
+    so, and reading goes on. Afterwards it becomes 200 by itself, and the next message is accepted.
     """
     assert readiness(gateway)[0] == 200
     with Client(gateway.url) as client:
         sender = client.sender("q")
         sender.send_all([data("before")])
-        # As a full disk: writes fail. The process ignores SIGXFSZ, as every Python does.
+        # Writes fail as on a full disk. The process ignores SIGXFSZ, as every Python does.
         before = resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         refused = sender.rejection(sender.send(data("meanwhile")))
         assert refused.name == "amqp:internal-error"

@@ -1,7 +1,7 @@
 """
-What arrives on the port when it is not a client: each stream ends cleanly, is logged, and harms nobody else.
+What reaches the port and is not a proper client: each stream ends cleanly, is logged, and harms no other client.
 
-What chance sends comes from the fuzzer (``tests/fuzz``).
+Random streams come from the fuzzer (``tests/fuzz``).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def gateway(start_for_all: Start) -> GatewayProcess:
 
 @pytest.fixture
 def harmless(gateway: GatewayProcess) -> Iterator[None]:
-    """Nobody else notices what the test does, and the gateway makes no mistake."""
+    """Checks that another client is served during the test, and that the gateway logs no error of its own."""
     with Bystander(gateway):
         yield
     assert gateway.mistakes() == []
@@ -73,7 +73,7 @@ def harmless(gateway: GatewayProcess) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of a stream: what the gateway sent, whether it closed, and what its log says of this peer."""
+    """The result of a stream: what the gateway sent, whether it closed, and its log lines about this peer."""
 
     headers: list[bytes]
     frames: list[Frame]
@@ -102,7 +102,7 @@ def taken_apart(answer: bytes) -> tuple[list[bytes], list[Frame]]:
 
 @pytest.fixture(scope="module")
 def played(gateway: GatewayProcess) -> dict[str, Played]:
-    """Every stream of the corpus, played at once while a bystander goes about its business."""
+    """Every stream of the corpus, played concurrently while a bystander is served."""
     peers: dict[str, Peer] = {}
     answers: dict[str, tuple[bytes, bool]] = {}
     with ExitStack() as open_peers, Bystander(gateway):
@@ -139,7 +139,7 @@ def test_a_hostile_stream_is_ended_logged_and_answered_in_amqp(name: str, played
             assert error_of(result.frames[-1])[0].startswith("amqp:")
 
 
-# --- a well-formed start, then what is not allowed ----------------------------------------------------------------
+# --- a correct start, then a broken rule --------------------------------------------------------------------------
 
 
 def sender(gateway: GatewayProcess) -> Peer:
@@ -155,7 +155,7 @@ def receiver(gateway: GatewayProcess) -> Peer:
 
 
 def continued(body: bytes) -> bytes:
-    """One more piece of the delivery under way, with more to come."""
+    """A further transfer of the delivery under way, with more to come."""
     return frame(TRANSFER, [UInt(0), None, None, None, None, True], body)
 
 
@@ -179,13 +179,13 @@ BROKEN: dict[str, tuple[Callable[[GatewayProcess], Peer], bytes, str]] = {
     "a frame too long": (sender, (70_000).to_bytes(4, "big") + bytes(70_000), FRAMING),
     "a second open": (sender, OPENED[len(TO_OPEN) :], "amqp:not-allowed"),
 }
-"""Who sends what, and what of."""
+"""For each broken rule: how to connect, what is sent, and the condition of the error."""
 
 
 @pytest.mark.usefixtures("harmless")
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_broken_rule_closes_the_connection(gateway: GatewayProcess, rule: str) -> None:
-    """Whoever breaks a rule of the protocol is told which, by a close at once."""
+    """A peer that breaks a rule of the protocol gets an immediate close that says which rule."""
     begin, sent, condition = BROKEN[rule]
     with begin(gateway) as peer:
         peer.send(sent)
@@ -195,7 +195,7 @@ def test_a_broken_rule_closes_the_connection(gateway: GatewayProcess, rule: str)
 
 @pytest.mark.usefixtures("harmless")
 def test_what_comes_on_a_session_that_was_ended_is_not_kept(gateway: GatewayProcess) -> None:
-    """However much it is: here behind an outcome of two billion deliveries."""
+    """However much arrives after the session's end: here 60 MB after an outcome for two billion deliveries."""
     two_billion = [True, UInt(0), UInt(2**31), True, Described(ULong(0x24), [])]
     before = gateway.resident_bytes()
     with sender(gateway) as peer:
@@ -219,7 +219,7 @@ def test_heartbeats_come_as_often_as_the_client_asks(gateway: GatewayProcess) ->
 
 
 def test_an_idle_time_out_too_short_to_keep_to_is_refused(gateway: GatewayProcess) -> None:
-    """A peer that wants a heartbeat every millisecond is told that it will not get it (AMQP 1.0 section 2.4.5)."""
+    """A peer that asks for a heartbeat every millisecond is refused (AMQP 1.0 section 2.4.5)."""
     with Peer.connect(gateway.address) as peer:
         assert peer.anonymous() == OK
         peer.open(idle_ms=1)
@@ -233,7 +233,7 @@ TO_HOSTILE = encode(Described(ULong(0x73), [None, None, "queue://hostile"])) + d
 
 
 def test_a_to_that_cannot_be_read_is_rejected_and_the_relay_goes_on(gateway: GatewayProcess) -> None:
-    """With a decode error; the next message is accepted."""
+    """The message gets a decode error; the next one is accepted."""
     with Peer.opened(gateway.address) as peer:
         peer.attach_sender(None)
         peer.send(transfer_frame(0, 0, TO_NOWHERE), transfer_frame(0, 1, TO_HOSTILE))
@@ -255,7 +255,7 @@ def test_a_to_that_cannot_be_read_is_rejected_and_the_relay_goes_on(gateway: Gat
 def test_an_endless_message_is_stopped_at_a_limit(
     gateway: GatewayProcess, address: str, code: int, condition: str
 ) -> None:
-    """A message in pieces costs its link over ``max_message_bytes``, or its connection, and nothing of it is kept."""
+    """An endless message costs its link over ``max_message_bytes``, or its connection, and nothing of it is kept."""
     before = gateway.resident_bytes()
     with Peer.opened(gateway.address) as peer:
         peer.send(attach_frame(0, receiver=False, address=address))
@@ -271,7 +271,7 @@ def test_an_endless_message_is_stopped_at_a_limit(
 
 
 def test_a_message_cut_short_is_not_stored(gateway: GatewayProcess) -> None:
-    """A message whose last piece never comes is stored by no one, whether the link is detached or lost."""
+    """A message whose last transfer never comes is not stored, whether its link is detached or its connection lost."""
     pieces = transfer_frame(0, 0, data(b"cut short"), more=True)
     for end in (frame(DETACH, [UInt(0), True]), frame(END, []), frame(CLOSE, []), b""):
         with Peer.opened(gateway.address) as peer:
@@ -287,7 +287,7 @@ def test_a_message_cut_short_is_not_stored(gateway: GatewayProcess) -> None:
 
 
 ANSWERED_BEGIN = framed(encode(Described(ULong(0x11), [UShort(0), UInt(0), UInt(100), UInt(100)])))
-"""A begin that says it answers ours, on channel 0; we begin none."""
+"""A begin that answers a begin of the gateway on channel 0; the gateway has sent none."""
 
 TWICE = {
     "an ended session answered, and ended again": frame(END, []) + ANSWERED_BEGIN + frame(END, []),
@@ -304,13 +304,13 @@ TWICE = {
         + frame(END, [])
     ),
 }
-"""What the engine takes for the same session or link again, though the gateway has let go of that."""
+"""Frames that make the engine reuse a session or link that the gateway has already released."""
 
 
 @pytest.mark.usefixtures("harmless")
 @pytest.mark.parametrize("name", TWICE)
 def test_nothing_is_let_go_of_twice(gateway: GatewayProcess, name: str) -> None:
-    """Whoever says again what is over is told, or cut off; the process lives, and serves others."""
+    """The peer gets a close; the process lives and serves others."""
     for _ in range(30):
         with Peer.opened(gateway.address) as peer:
             peer.send(TWICE[name], frame(CLOSE, []))
@@ -319,7 +319,9 @@ def test_nothing_is_let_go_of_twice(gateway: GatewayProcess, name: str) -> None:
 
 
 def test_after_all_that_a_client_is_served(gateway: GatewayProcess) -> None:
-    """The gateway that took all of it serves a client, has closed every socket, and logged no mistake."""
+    """
+    After all those streams the gateway serves a client, has closed every socket, and has logged no error of its own.
+    """
     with Bystander(gateway):
         pass
     wait_until(lambda: gateway.established_sockets() == 0, "all connections gone")

@@ -1,4 +1,6 @@
-"""SIGKILL under load, again and again: nothing accepted is lost, and what was under way is whole or was not."""
+"""
+SIGKILL under load, again and again: no accepted message is lost, and work under way is complete or has not happened.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,14 @@ subscriptions = ["load/>"]
 
 @pytest.fixture
 def chance() -> random.Random:
-    """Whatever is random; a test that fails says what it began with."""
+    """The source of random numbers; a failed test shows its seed."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     return random.Random(seed)
 
 
 def until_some_moment(chance: random.Random, most: float = 0.3) -> None:
-    """The moment of the kill is what is random: nothing is waited for."""
+    """Sleep for a random time: the kill comes at a random moment, not after an event."""
     time.sleep(chance.uniform(0, most))
 
 
@@ -120,7 +122,7 @@ dead_message_queue = "dead"
 
 
 def ask(gateway: GatewayProcess, method: str, tree: str, path: str, body: Any = None) -> Any:
-    """A request to the administration that is done; its data."""
+    """A request to the administration that must succeed; returns its data."""
     url = f"{gateway.ready['admin']}/SEMP/v2/{tree}/msgVpns/default{path}"
     answer = httpx.request(method, url, json=body, **PLAIN_HTTP)
     assert answer.status_code == 200, answer.text
@@ -128,7 +130,7 @@ def ask(gateway: GatewayProcess, method: str, tree: str, path: str, body: Any = 
 
 
 def begin_copy(gateway: GatewayProcess, seconds: float, **more: Any) -> None:
-    """Publish messages, and begin to copy them, at a pace of so many seconds for all."""
+    """Publish messages and start a copy job at a pace that takes this many seconds for all."""
     with Client(gateway.url) as client:
         client.sender("topic://past").send_all(map(data, range(JOBS_MESSAGES)))
     body = {"target": "queue://copies", "subscriptions": ["past"], "name": "copy"}
@@ -142,7 +144,7 @@ def begin_copy(gateway: GatewayProcess, seconds: float, **more: Any) -> None:
 
 
 def wait_for_job(gateway: GatewayProcess, name: str) -> Any:
-    """What the administration says of it once it is complete."""
+    """Wait until the job is complete; returns what the administration says of it."""
 
     def found() -> Any:
         job = ask(gateway, "GET", "monitor", f"/replays/{name}")
@@ -156,12 +158,12 @@ def is_sound_at_its_end(gateway: GatewayProcess) -> bool:
 
 
 def of_queue(client: Client) -> Receiver:
-    """A consumer of a queue."""
+    """A consumer of the queue."""
     return client.receiver("orders")
 
 
 def of_topic_endpoint(client: Client) -> Receiver:
-    """A consumer of a durable topic endpoint."""
+    """A consumer of the durable topic endpoint."""
     return client.receiver("topic://orders", name="mine", durable=True)
 
 
@@ -169,9 +171,9 @@ def of_topic_endpoint(client: Client) -> Receiver:
 @pytest.mark.timeout(600)  # it starts a process each time
 def test_killed_jobs_go_on_where_they_were(start: Start, chance: random.Random) -> None:
     """
-    All messages of the past are copied once, in order, and none of what was published meanwhile. A return of dead
-    letters loses and doubles none: each is where it died, of a queue as of a topic endpoint, and the dead message queue
-    is empty.
+    A copy job copies all earlier messages once and in order, and none of those published meanwhile. A job that returns
+    dead letters loses and doubles none: each is again where it died, on the queue or the topic endpoint, and the dead
+    message queue is empty.
     """
     gateway = start(JOBS_CONFIG)
     with Client(gateway.url) as client:
@@ -216,7 +218,9 @@ def test_killed_jobs_go_on_where_they_were(start: Start, chance: random.Random) 
 def test_copies_at_another_gateway_outlive_kills_of_both(
     start: Start, tmp_path: Path, chance: random.Random
 ) -> None:
-    """None is missing on the other side; what comes twice has the same source id, and the same content."""
+    """
+    No message is missing at the other gateway; one that arrives twice has the same source id and the same content.
+    """
     port = free_port()
     config = f'{JOBS_CONFIG}[vpn.default.replay_target.far]\nurl = "amqp://127.0.0.1:{port}"\n'
 
@@ -245,7 +249,7 @@ EVENTS_ROUNDS = times(2, 30)
 
 
 class LinePublisher(LoadClient):
-    """Posts numbered lines, some at a time, until the gateway is gone; knows which were answered."""
+    """Posts numbered lines, several in a request, until the gateway is gone; knows which requests were answered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,8 +271,8 @@ class LinePublisher(LoadClient):
 @pytest.mark.timeout(600)  # it starts a process each time
 def test_events_and_lines_survive_kills(start: Start, chance: random.Random) -> None:
     """
-    A browser that reads from the beginning, and one that came before the first message, show each message of the log
-    once and in order, over kills at random moments; each line that was answered is in the log, once and in order.
+    Over kills at random moments, a browser that reads from the beginning, and one that connected before the first
+    message, see each message of the log once and in order. The log has each answered line once and in order.
     """
     by_amqp, by_http = Publisher(0, "topic://load/a", random.Random(chance.random())), LinePublisher()
     gateway = start()
@@ -291,7 +295,7 @@ def test_events_and_lines_survive_kills(start: Start, chance: random.Random) -> 
             gateway = start()
             url = gateway.ready["admin"]
         answer = httpx.get(f"{url}/v1/log", **PLAIN_HTTP | {"timeout": 60})
-        # Not splitlines(): in a text it ends lines at characters that a body may have, as U+0085.
+        # Not splitlines(): that also splits at characters that a body may contain, such as U+0085.
         wanted = [json.loads(line) for line in answer.content.split(b"\n") if line]
         of_lines = [one for one in wanted if one["topic"] == "lines"]
         whole.wait(lambda: len(whole.events) >= len(wanted), "all came")
@@ -319,7 +323,7 @@ subscriptions = ["logged"]
 
 
 def replay(gateway: GatewayProcess, start: str) -> None:
-    """Ask for one; the gateway may be gone before it answers."""
+    """Request a replay; the gateway may be gone before it answers."""
     url = f"{gateway.ready['admin']}/SEMP/v2/action/msgVpns/default/queues/q/startReplay"
     try:
         answer = httpx.put(url, json={"keepUnlogged": True, "start": start}, **PLAIN_HTTP)
@@ -331,7 +335,10 @@ def replay(gateway: GatewayProcess, start: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # it starts a process each time
 def test_killed_at_any_moment_of_its_start(start: Start, chance: random.Random) -> None:
-    """After each kill all that the log does not have is still there, once; so is in the end what it has."""
+    """
+    A replay is requested before each kill. In the end the queue has each message that the log lacks, and each replayed
+    message, exactly once.
+    """
     gateway = start(KEEPS_CONFIG)
     with Client(gateway.url) as client:
         logged, unlogged = client.sender("topic://logged"), client.sender("queue://q")
@@ -369,7 +376,9 @@ subscriptions = ["debug/>", "orders/>"]
 def test_what_was_accepted_lies_on_its_queue_though_the_gateway_is_killed_while_rules_trim(
     start: Start,
 ) -> None:
-    """Killed twice under load: the queue has all of it in order, the log all of other topics."""
+    """
+    After two kills under load the queue has all accepted messages in order, and the log has all those of other topics.
+    """
     accepted = 0
     for _ in range(2):
         gateway = start(RULES)
@@ -393,26 +402,26 @@ def test_what_was_accepted_lies_on_its_queue_though_the_gateway_is_killed_while_
     assert is_sound_at_its_end(gateway)
 
 
-# --- SIGKILL while messages are erased under load: an erasure has happened, or it has not -----------------------------
+# --- SIGKILL while messages are erased under load: an erasure is complete or has not happened -------------------------
 
 
 ERASING_ROUNDS = times(2, 30)
 MARK = ERASED_REASON.encode()
 NEWEST = 50
-"""Of what is erased: the same messages again and again."""
+"""The first messages of the log, which are erased again and again."""
 
 MOST_ERASED = 40
-"""In one call."""
+"""The most messages that one request erases."""
 
 
 class Eraser(LoadClient):
-    """Erases messages one call after the other, until the gateway is gone."""
+    """Erases messages by one request after the other until the gateway is gone."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
         self.answered: list[set[int]] = []
         self.asked: set[int] = set()
-        """By the last call, of which there was no answer."""
+        """The messages of the last request, which was not answered."""
         self._chance = chance
 
     def run(self, where: str) -> None:
@@ -430,7 +439,7 @@ class Eraser(LoadClient):
 
 
 def erased(gateway: GatewayProcess) -> set[int]:
-    """Ids of markers among the first messages of the log as an AMQP client reads it."""
+    """Ids of the erasure markers among the first messages of the log, as an AMQP client reads it."""
     with Client(gateway.url) as client:
         found = client.receiver("log://>?replay-start=beginning", credit=NEWEST).take(NEWEST)
     assert [one.id for one in found] == list(range(1, NEWEST + 1))
@@ -442,11 +451,11 @@ def kill_erasing(
     look: Callable[[GatewayProcess, set[int]], None] = lambda _gateway, _markers: None,
 ) -> None:
     """
-    Under publishers, a consumer and erasures, kill a gateway some times: what was answered is erased, and of what was
-    not, all or nothing.
+    Kill a gateway several times under publishers, a consumer and erasures: each answered erasure is complete, an
+    unanswered one is complete or has not happened.
 
     Args:
-        look: Is called with the gateway that came after, and the ids that are erased.
+        look: Called after each restart with the gateway and the ids of the erased messages.
     """
     chance = random.Random(7)
     named = Named()
@@ -466,7 +475,7 @@ def kill_erasing(
         eraser.start(gateway.ready["admin"])
         if number:
             assert eraser.is_busy.wait(30), eraser.mistakes
-        time.sleep(chance.uniform(0, 0.3))  # the moment of the kill is what is random, nothing is waited for
+        time.sleep(chance.uniform(0, 0.3))  # the moment of the kill is random: nothing is waited for
         gateway.kill()
         for client in clients:
             client.join()
@@ -488,7 +497,7 @@ lease_seconds = 2
 
 
 def test_kills_leave_no_erasure_half_done(start: Start) -> None:
-    """On SQLite; the file is sound after each kill."""
+    """An erasure on SQLite is complete or has not happened; the file passes its check after each kill."""
 
     def begin() -> GatewayProcess:
         assert files == [] or check(files[0]) == []
@@ -502,7 +511,7 @@ def test_kills_leave_no_erasure_half_done(start: Start) -> None:
 
 @pytest.mark.postgresql
 def test_kills_leave_no_erasure_half_done_on_postgresql(start: Start, postgresql: Server) -> None:
-    """On PostgreSQL; the tables are sound in the end."""
+    """An erasure on PostgreSQL is complete or has not happened; the tables pass their check at the end."""
     url = postgresql.url(postgresql.new_database())
     config = CONFIG + ON_POSTGRESQL.format(url=url)
     kill_erasing(lambda: start(config))

@@ -1,4 +1,6 @@
-"""A gateway's life: ready, stopped, refused, restarted; clients that are stuck, silent or too many; stores copied."""
+"""
+A gateway's life: ready, stopped, refused, restarted; clients that hang, say nothing or are too many; stores copied.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,9 @@ from tests.system.load import Bystander
 
 def test_the_ready_line_says_where_everything_is(start: Start, tmp_path: Path) -> None:
     """
-    One JSON line: event, AMQP and admin URLs with the ports that were taken, the data folder, the process. The log
-    names the store's engine and its version beside them. What is one gateway's, is not another's: of a data folder in
-    use a second one says so in a sentence that names it, ends with status 1, and harms nothing.
+    The ready line is one line of JSON: event, AMQP and admin URLs with the actual ports, data folder, process id. The
+    log also names the store's engine with its version. A second gateway on the same data folder says in one sentence
+    which process uses it, ends with status 1, and does no harm.
     """
     gateway = start()
     assert gateway.ready["event"] == "ready"
@@ -83,12 +85,12 @@ def test_a_stop_closes_connections_says_why_and_ends_with_0(
     start: Start, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, is_abstract: bool
 ) -> None:
     """
-    The connection is closed with amqp:connection:forced, its links end with it and not before, so that clients
-    reconnect with them; the exit status is 0, within seconds. systemd is told of it, as it is told when clients can
-    connect, which a unit with Type=notify waits for (sd_notify(3)).
+    The gateway closes the connection with amqp:connection:forced and does not detach the links before, so that clients
+    reconnect with their links. The exit status is 0, within seconds. systemd is notified of readiness, for which a unit
+    with Type=notify waits, and of the stop (sd_notify(3)).
     """
     with ExitStack() as closing:
-        # A path of a socket has 107 bytes at most.
+        # Keep the path short: a socket's path has at most 107 bytes.
         folder = closing.enter_context(TemporaryDirectory(dir="/tmp"))
         address = f"{folder}/notify"
         manager = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
@@ -109,7 +111,7 @@ def test_a_stop_closes_connections_says_why_and_ends_with_0(
 
 
 def test_a_stop_does_not_wait_for_clients_that_do_not_answer(start: Start) -> None:
-    """Clients that are idle, shaking hands, or reading nothing of what is sent to them hold it up for seconds."""
+    """Clients that are idle, in a handshake, or reading nothing delay the stop by seconds at most."""
     gateway = start()
     with (
         Peer.opened(gateway.address) as publisher,
@@ -129,9 +131,8 @@ def test_a_stop_does_not_wait_for_clients_that_do_not_answer(start: Start) -> No
 
 def test_a_silent_client_is_closed(start: Start) -> None:
     """
-    Who connects and says nothing is cut after handshake_timeout_ms. Who has begun to sign in is told to try again
-    (SASL's sys-temp), and who has signed in hears of the limit in a close. An open connection from which nothing comes
-    is closed after idle_timeout_ms, and is gone.
+    A client that connects and sends nothing is cut after handshake_timeout_ms. In SASL it is told to try again
+    (sys-temp), after SASL a close names the limit. An open connection without traffic is closed after idle_timeout_ms.
     """
     gateway = start("[limits]\nhandshake_timeout_ms = 300\nidle_timeout_ms = 1000\n")
     with Peer.connect(gateway.address) as peer:
@@ -153,7 +154,7 @@ def test_a_silent_client_is_closed(start: Start) -> None:
 
 
 def test_connections_are_bounded(start: Start) -> None:
-    """One more than max_connections is turned away; when one goes, another may come."""
+    """One connection more than max_connections is refused; after a disconnect another client may connect."""
     gateway = start("[limits]\nmax_connections = 2\n")
     with Peer.opened(gateway.address) as first, Peer.opened(gateway.address):
         with socket.create_connection(gateway.address) as third:
@@ -167,7 +168,9 @@ def test_connections_are_bounded(start: Start) -> None:
 
 
 def test_a_hangup_has_the_configuration_read_again(start: Start, tmp_path: Path) -> None:
-    """SIGHUP applies what can change, logs each change and each refusal, and a broken file leaves all as it is."""
+    """
+    SIGHUP applies the settings that can change, and logs each change and each refusal. A broken file changes nothing.
+    """
     gateway = start()
     file = tmp_path / "data.toml"
     file.write_text("[vpn.default]\ncreate_queues = false\n[store]\nread_threads = 2\n")
@@ -182,7 +185,7 @@ def test_a_hangup_has_the_configuration_read_again(start: Start, tmp_path: Path)
         assert gateway.is_running
 
 
-# --- What a gateway has loaded --------------------------------------------------------------------------------------
+# --- The modules that a gateway loads -------------------------------------------------------------------------------
 
 VERBS = """
 import json, sys
@@ -194,10 +197,10 @@ for place in CLIENTS.values():
     import_module(place.partition(":")[0])
 print(json.dumps(list(sys.modules)))
 """
-"""Every verb that is a client of a gateway, loaded; and what is loaded then."""
+"""Loads every verb that is a client of a gateway, and prints all modules that are loaded then."""
 
 INSTALLED = ("numpy", "pandas", "pyarrow", "pyspark", "rich")
-"""What comes with Spark or with tools of the tests, and a library of ours would import if it could."""
+"""Packages of Spark or of the test tools, which one of our libraries would import if they are there."""
 
 ADMINISTRATION = {"fastapi", "prometheus_client", "starlette", "uvicorn"}
 MIGRATIONS = {"pluggy", "sqlite_utils"}
@@ -207,7 +210,7 @@ COMMANDS = {"gateway.cli.api", "gateway.cli.send", "gateway.cli.tail", "proton.r
 
 
 def publish_and_consume(gateway: GatewayProcess) -> None:
-    """A message in, out, and out of the log."""
+    """Publish a message, consume it, and read it from the log."""
     with Peer.opened(gateway.address) as peer:
         peer.attach_sender("queue://q")
         peer.publish(b"once")
@@ -218,8 +221,8 @@ def publish_and_consume(gateway: GatewayProcess) -> None:
 
 def test_a_gateway_loads_what_it_uses(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nothing for administrators before there is one, nor for passwords where there are none, nor other verbs' clients;
-    sqlite-utils only to make or to change tables; and what is merely installed beside it never.
+    A gateway does not load the administration before the first request, nor password checking without users, nor the
+    clients of other verbs. It loads sqlite-utils only to create or change tables, and never what is merely installed.
     """
     installed = tmp_path / "installed"
     installed.mkdir()
@@ -243,7 +246,7 @@ def test_a_gateway_loads_what_it_uses(start: Start, tmp_path: Path, monkeypatch:
 
 
 def test_a_client_waits_for_no_configuration_to_load() -> None:
-    """What checks settings takes longer to load than the rest of a verb, and no client has settings to check."""
+    """Loading the settings' validation takes longer than the rest of a verb, and a client has no settings."""
     loaded = subprocess.run(
         [sys.executable, "-c", VERBS], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
@@ -258,7 +261,7 @@ IDLE = 2_000
 
 @pytest.fixture
 def _many_files() -> Iterator[None]:
-    """Sockets for ``IDLE`` clients here, and in the gateways started meanwhile."""
+    """Raises the limit of open files for ``IDLE`` clients in this process and in gateways that it starts."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         allow_files(IDLE)
@@ -269,11 +272,11 @@ def _many_files() -> Iterator[None]:
 
 
 def connected(gateway: GatewayProcess, count: int, held: ExitStack) -> list[Peer]:
-    """So many clients, connected in a burst, each open and with a session begun."""
+    """This many clients, connected in a burst, each with an open connection and a session."""
     peers = []
     for _ in range(count):
         peer = held.enter_context(Peer.connect(gateway.address))
-        # Nothing is waited for in between: a burst is what a network's return is like.
+        # Without waiting in between: clients come in such a burst when a network returns.
         peer.send(anonymous_start(), open_frame(), begin_frame())
         peers.append(peer)
     for peer in peers:
@@ -286,7 +289,7 @@ def connected(gateway: GatewayProcess, count: int, held: ExitStack) -> list[Peer
 
 
 def open_connections(gateway: GatewayProcess) -> int:
-    """As the gateway itself counts them."""
+    """The number of connections by the gateway's own gauge."""
     text = httpx.get(f"{gateway.ready['admin']}/metrics", **PLAIN_HTTP).text
     (found,) = [line for line in text.splitlines() if line.startswith("rewind_connections{")]
     return int(float(found.split()[-1]))
@@ -296,9 +299,11 @@ def open_connections(gateway: GatewayProcess) -> int:
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("_many_files")
 def test_thousands_of_idle_clients_are_carried_and_forgotten(start: Start) -> None:
-    """2,000 clients connect in a burst and cost less than 48 KiB each; a client beside them is served all the
-    while; when they close, no connection is left."""
-    # They say nothing while the others connect, however long a busy machine takes for that.
+    """
+    2,000 clients connect in a burst and cost less than 48 KiB each; another client is served meanwhile; when they
+    close, no connection is left.
+    """
+    # The idle clients send nothing while the others connect, however long that takes on a busy machine.
     gateway = start(f"[limits]\nmax_connections_per_address = {IDLE + 1}\nidle_timeout_ms = 600000\n")
     before = gateway.resident_bytes()
     with Bystander(gateway) as bystander, ExitStack() as held:
@@ -307,11 +312,11 @@ def test_thousands_of_idle_clients_are_carried_and_forgotten(start: Start) -> No
         wait_until(lambda: gateway.established_sockets() == IDLE + 1, "all are connected", 60)
         assert gateway.resident_bytes() - before < IDLE * 48 * 1024
     wait_until(lambda: gateway.established_sockets() == 0, "no connection is left", 60)
-    # Lines of the log are limited by address; the gauge knows each of them.
+    # The number of log lines about an address is limited; the gauge counts every connection.
     wait_until(lambda: open_connections(gateway) == 0, "each is forgotten", 60)
 
 
-# --- `rewind store backup`, `restore` and `copy` as people run them, beside gateways and between them -----------------
+# --- `rewind store backup`, `restore` and `copy`, with a running gateway and between gateways -------------------------
 
 LISTENER = '[[listener]]\nhost = "127.0.0.1"\nport = 0\n'
 CONFIG = f"""
@@ -327,7 +332,7 @@ subscriptions = ["orders/>"]
 
 
 def rewind(*arguments: object, status: int = 0) -> str:
-    """``rewind store`` in a process of its own; what it says."""
+    """Run ``rewind store`` in a process of its own; returns its output."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "store", *map(str, arguments)],
         cwd=ROOT,
@@ -343,7 +348,7 @@ def rewind(*arguments: object, status: int = 0) -> str:
 
 @contextmanager
 def a_client(gateway: GatewayProcess, listener: int = 0) -> Iterator[Client]:
-    """A client, closed at the end as the protocol has it: what it has settled has arrived."""
+    """A client that closes properly at the end, so that all its settlements have arrived."""
     with Client(gateway.ready["amqp"][listener]) as client:
         yield client
         client.close()
@@ -355,7 +360,7 @@ def publish(gateway: GatewayProcess, *numbers: int) -> None:
 
 
 def read(gateway: GatewayProcess, count: int, begin: str = "beginning") -> list[Received]:
-    """Messages of the log."""
+    """Read messages of the log."""
     with a_client(gateway) as client:
         return client.receiver("log://>", filters={"rewind:replay-start": begin}, credit=count).take(count)
 
@@ -370,7 +375,7 @@ def on_queue(gateway: GatewayProcess, count: int) -> list[str]:
 
 
 def after_offset(gateway: GatewayProcess, offset: int, count: int) -> list[str]:
-    """What a client of Event Hubs is given."""
+    """The messages that a client of Event Hubs gets after an offset."""
     hub = "hub/ConsumerGroups/$Default/Partitions/0"
     with a_client(gateway, 1) as client:
         filters = {SELECTOR: f"amqp.annotation.x-opt-offset > '{offset}'"}
@@ -379,9 +384,9 @@ def after_offset(gateway: GatewayProcess, offset: int, count: int) -> list[str]:
 
 def test_what_was_told_of_a_lost_log_means_nothing_in_the_restored_one(start: Start, tmp_path: Path) -> None:
     """
-    Messages 5 to 9 came after the backup. Their replay ids are refused, wherever they are of; a plain offset of theirs
-    leads to the first message that came after the restoring; and that one has an id that nobody has seen. Clients of
-    Event Hubs keep plain offsets: one of an event that is in the backup is that event's, and none is another's.
+    Messages 5 to 9 came after the backup. Their replay ids are refused in each form. Their plain offsets lead to the
+    first message after the restore, which has an id that was never used before. Clients of Event Hubs keep plain
+    offsets: the offset of an event in the backup still names that event, and no old offset names a new event.
     """
     gateway = start(CONFIG, listen=())
     publish(gateway, *range(5))
@@ -416,15 +421,15 @@ def test_what_was_told_of_a_lost_log_means_nothing_in_the_restored_one(start: St
     assert texts(whole) == [*numbered(5), "100", "101"]
     assert after_offset(restored, 2, 5) == texts(whole)[2:]
     assert [message.id for message in whole] == [1, 2, 3, 4, 5, next_id, next_id + 1]
-    # What was consumed after the backup comes again, and nothing else.
+    # Only what was consumed after the backup is delivered again.
     assert on_queue(restored, 4) == ["3", "4", "100", "101"]
 
 
 @pytest.mark.postgresql
 def test_a_store_moves_to_postgresql_and_back(start: Start, tmp_path: Path, postgresql: Server) -> None:
     """
-    Consumers go on where they were, both times, with the replay ids they have. What a gateway uses is not copied; what
-    was closed is not opened, by name of where it went.
+    In both directions consumers go on where they were, with their replay ids. A store in use is not copied. The source
+    of a copy is closed: opening it is refused with the name of its copy.
     """
     place = f"url = '{postgresql.url()}'"
     on_postgresql = f"{CONFIG}\n[vpn.default.store]\n{place}\n"

@@ -1,4 +1,4 @@
-"""Who gets in, and how: SASL mechanisms, TLS, certificates, and the Message VPN a user may enter."""
+"""Who may connect, and how: SASL mechanisms, TLS, certificates, and the Message VPN that a user may enter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ unknown_hostname = "refuse"
 
 
 class Authority:
-    """A certificate authority and what it signed, as files."""
+    """A certificate authority, with the certificates that it has signed, as files."""
 
     def __init__(self, folder: Path) -> None:
         self._ca = trustme.CA()
@@ -84,9 +84,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def secured(start_for_all: Start, authority: Authority) -> GatewayProcess:
-    """
-    A gateway with users. Its listeners: without TLS; with it; one that takes clients' certificates.
-    """
+    """A gateway with users and three listeners: without TLS; with TLS; with TLS and client certificates."""
     tls = LISTENER + authority.config
     config = f"{LISTENER}{tls}{tls}{authority.ca_line}{USERS}"
     return start_for_all(config, listen=())
@@ -108,7 +106,7 @@ def without_users(start_for_all: Start, tmp_path_factory: pytest.TempPathFactory
 def test_a_password_lets_its_user_in_and_nobody_else(
     secured: GatewayProcess, mechanism: str, user: str, password: str, code: int
 ) -> None:
-    """Right credentials get through to an open; a wrong password and an unknown user get outcome 1 alike."""
+    """The right credentials lead to an open; a wrong password and an unknown user get the same outcome 1."""
     with Peer.connect(secured.address) as peer:
         sign_in = peer.plain if mechanism == "PLAIN" else partial(peer.scram, mechanism)
         assert sign_in(user, password) == code
@@ -128,7 +126,7 @@ def test_without_a_name_nobody_gets_in_where_there_are_users(secured: GatewayPro
 
 
 def test_a_password_is_verified_once_however_much_is_sent_ahead(secured: GatewayProcess) -> None:
-    """A client that sends its open ahead, byte by byte, costs one hash, not one a byte."""
+    """A client that sends its open ahead, byte by byte, costs one password hash, not one for each byte."""
     began = secured.cpu_seconds()
     with Peer.connect(secured.address) as peer:
         peer.mechanisms()
@@ -141,11 +139,13 @@ def test_a_password_is_verified_once_however_much_is_sent_ahead(secured: Gateway
     assert secured.cpu_seconds() - began < 1
 
 
-# --- where to -------------------------------------------------------------------------------------------------------
+# --- hostnames and Message VPNs -------------------------------------------------------------------------------------
 
 
 def test_a_hostname_that_names_no_vpn_may_be_refused(without_users: GatewayProcess) -> None:
-    """Where a listener, of IPv6, says so, a name that is no VPN's is not found; none at all is `default`."""
+    """
+    On the IPv6 listener, which refuses unknown names, an unknown hostname is not found; no hostname means `default`.
+    """
     refusing = without_users.addresses[1]
     assert refusing[0] == "::1"
     for hostname in ("other", "vhost:other", "default", None):
@@ -183,14 +183,14 @@ def test_tls_carries_amqp_and_says_so(secured: GatewayProcess, authority: Author
 
 
 def test_a_tls_handshake_that_does_not_end_is_cut(secured: GatewayProcess) -> None:
-    """Who connects to a TLS port and says nothing, or half of a hello, is cut after handshake_timeout_ms."""
+    """A client that sends nothing to a TLS port, or half a hello, is cut after handshake_timeout_ms."""
     with Peer.connect(secured.addresses[1]) as silent, Peer.connect(secured.addresses[1]) as half:
         half.send(bytes.fromhex("16030100a5"))
         assert silent.rest() == half.rest() == b""
 
 
 def test_a_certificate_is_its_user(secured: GatewayProcess, authority: Authority) -> None:
-    """EXTERNAL takes the certificate's common name for the user it belongs to; another name gets outcome 1."""
+    """With EXTERNAL the certificate's common name selects the user that has it; an unassigned name gets outcome 1."""
     asking = secured.addresses[2]
     with Peer.connect(asking, tls=authority.client("client.example")) as peer:
         assert peer.sasl("EXTERNAL", b"") == OK

@@ -1,10 +1,10 @@
 """
-The load generator's process: one link of load on one AMQP 1.0 server, the result as one JSON line.
+The load generator's process: one loaded link to one AMQP 1.0 server; the result is one line of JSON.
 
     python -m tests.bench.generator.client '{"does": "send", "server": "127.0.0.1:5672", "address": "q", "count": 9}'
 
-What it is told are the arguments of ``send`` or ``receive``. It prints ``{"event": "attached"}`` once its link is, and
-before it grants credit.
+The JSON argument holds the arguments of ``send`` or ``receive``. The process prints ``{"event": "attached"}`` when its
+link is attached, before it grants credit.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CREDIT = 1_000
 
 
 def percentile(values: list[int], share: float) -> float:
-    """The value below which ``share`` (0 to 1) of ``values`` (ns) lie, in milliseconds."""
+    """The value (in ns) below which ``share`` (0 to 1) of ``values`` are, in milliseconds."""
     ordered = sorted(values)
     return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] / 1e6, 4)
 
 
 class Stopped(Exception):
-    """SIGTERM came."""
+    """Raised on SIGTERM."""
 
 
 def send(
@@ -43,9 +43,9 @@ def send(
     Publish.
 
     Args:
-        outstanding: Unsettled messages at most.
-        named: With message-ids, which no other run has.
-        delay_ms: After which each is to be delivered.
+        outstanding: The most unsettled messages.
+        named: With message-ids that no other run uses.
+        delay_ms: Delivery delay of each message.
     """
     connection = Connection.to(server, "bench")
     connection.attach(sender=True, address=address)
@@ -57,7 +57,7 @@ def send(
 
 def receive(server: str, address: str, count: int, *, forever: bool = False, **more: Any) -> dict[str, Any]:
     """
-    Receive and accept; with ``forever`` attach again after every ``count`` messages, until SIGTERM asks for the result.
+    Receive and accept. With ``forever`` attach again after every ``count`` messages, until SIGTERM requests the result.
     """
     runs = [_received(server, address, count, **more)]
     try:
@@ -82,7 +82,7 @@ def _received(
     durable: bool = False,
     timed: bool = False,
 ) -> Received:
-    """``durable``: every message must be that; ``timed``: latencies from publishing to receipt are kept."""
+    """``durable``: every message must be durable. ``timed``: keep the latencies from publishing to receipt."""
     described = {Symbol(name): Described(Symbol(name), value) for name, value in filters.items()} or None
     connection = Connection.to(server, "bench")
     connection.attach(sender=False, address=address, filters=described)
@@ -101,7 +101,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Run one load; exit status 1 with one sentence on stderr where the server refused it."""
+    """Run one load; exit status 1 and one sentence on stderr if the server refused it."""
     told = json.loads(sys.argv[1])
     signal.signal(signal.SIGTERM, _stop)
     try:

@@ -1,6 +1,6 @@
 """
-The load generator's AMQP connection: one session and one link on a blocking socket, the least that is needed;
-acceptances are read by their bytes.
+The load generator's AMQP connection: one session and one link on a blocking socket, with only what the load needs; it
+recognizes accepted dispositions by their bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from amqp_ext.codec import Described, Symbol, UInt
 from tests.support import frames as amqp
 
 CODE_OFFSET = 10
-"""Where a frame with an 8-byte header keeps the code of its performative: header, 0x00, 0x53, code."""
+"""Offset of the performative's code in a frame with an 8-byte header: after the header, 0x00 and 0x53."""
 
 _UINT = struct.Struct(">I")
 _ACCEPTED_TAILS = tuple(
@@ -26,7 +26,7 @@ _ACCEPTED_TAILS = tuple(
 
 
 def acceptance(disposition: amqp.Frame) -> tuple[int, int] | None:
-    """First and last delivery id of a decoded disposition (section 2.7.6) if it says ``accepted``; else None."""
+    """First and last delivery id of a decoded disposition (section 2.7.6) with outcome ``accepted``; else None."""
     state = disposition.field(4)
     if not isinstance(state, Described) or state.descriptor != amqp.ACCEPTED:
         return None
@@ -65,7 +65,7 @@ def accepted_range(buffer: bytearray, start: int, stop: int) -> tuple[int, int] 
 
 BUFFER = 1 << 18
 TIMEOUT = 120
-"""Seconds without a byte from the peer after which a run is given up rather than left hanging."""
+"""After this many seconds without a byte from the peer the run fails instead of hanging."""
 
 
 class Refused(Exception):
@@ -73,11 +73,11 @@ class Refused(Exception):
 
 
 class Connection:
-    """A socket, its receive buffer, and the session's numbers of both sides."""
+    """A socket, its receive buffer, and the session's numbers in both directions."""
 
     def __init__(self, sock: socket.socket, timeout: int = TIMEOUT) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel's time-outs: Python's own would poll before every call, and make MSG_DONTWAIT wait.
+        # Time-outs of the kernel: Python's own would poll before every call, and make MSG_DONTWAIT wait.
         sock.settimeout(None)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", timeout, 0))
@@ -116,19 +116,19 @@ class Connection:
         **fields: Any,
     ) -> None:
         """
-        Attach a link and wait for the answer. The link that messages go over has handle 0.
+        Attach a link and wait for the answer. The message link has handle 0.
 
         Args:
-            fields: More of ``attach_frame``'s: ``filters``, ``settled``, ``expiry``.
+            fields: More arguments of ``attach_frame``: ``filters``, ``settled``, ``expiry``.
 
         Raises:
-            Refused: The peer says no.
+            Refused: The peer refuses the link.
         """
         attach = amqp.attach_frame(handle, receiver=not sender, address=address, name=name, **fields)
         self.sock.sendall(attach)
         terminus = 6 if sender else 5
         if self._expect(amqp.ATTACH).field(terminus) is None:
-            self._expect(amqp.DETACH)  # raises with the reason, which follows an attach with a null terminus
+            self._expect(amqp.DETACH)  # raises with the reason: a detach follows the null terminus
             raise Refused(f"the link to {address} was refused without a reason")
 
     def fill(self, flags: int = 0) -> int:
@@ -152,7 +152,7 @@ class Connection:
         return received
 
     def poll(self) -> None:
-        """Receive as ``fill`` does, and wait for it without sleeping."""
+        """Receive as ``fill`` does, but wait busily, without sleeping."""
         given_up = time.monotonic() + TIMEOUT
         while True:
             try:
@@ -164,7 +164,7 @@ class Connection:
                 return
 
     def frames(self) -> Iterator[tuple[int, int]]:
-        """Start and stop of every whole frame in the buffer; each is consumed as the next is asked for."""
+        """Start and stop of every complete frame in the buffer; a frame is consumed when the next one is asked for."""
         buffer = self.buffer
         while self.end - self.start >= 8:
             stop = self.start + int.from_bytes(buffer[self.start : self.start + 4], "big")
@@ -174,7 +174,7 @@ class Connection:
             yield start, stop
 
     def control(self, start: int, stop: int) -> amqp.Frame | None:
-        """Decode a frame off the hot path; None is a heartbeat. A detach, end or close raises ``Refused``."""
+        """Decode a frame that is no transfer; None is a heartbeat. A detach, end or close raises ``Refused``."""
         received = amqp.parse(self.buffer, start, stop)
         if received is not None and received.code in (amqp.DETACH, amqp.END, amqp.CLOSE):
             error = received.field(0 if received.code != amqp.DETACH else 2)
@@ -184,7 +184,7 @@ class Connection:
         return received
 
     def told(self) -> Iterator[tuple[int, int] | amqp.Frame]:
-        """What the peer said: of each acceptance the first and last delivery id, and every other frame decoded."""
+        """The first and last delivery id of each acceptance, and every other frame decoded."""
         for start, stop in self.frames():
             is_disposition = self.buffer[start + CODE_OFFSET] == amqp.DISPOSITION
             if is_disposition and (bounds := accepted_range(self.buffer, start, stop)):
@@ -198,17 +198,17 @@ class Connection:
         self.sock.sendall(amqp.flow_frame(0, delivery_count, credit, next_incoming=next_incoming))
 
     def release_buffer(self) -> None:
-        """Give the receive buffer back: an idle connection needs none. Nothing is received after it."""
+        """Free the receive buffer, as an idle connection needs none. Nothing can be received afterwards."""
         self._view.release()
         self.buffer = bytearray()
 
     def close(self) -> None:
-        """Detach, end and close, and wait for the peer to do the same: it has handled all before it then."""
+        """Detach, end and close, and wait for the peer's answers: then it has handled everything before."""
         self.sock.sendall(amqp.frame(amqp.DETACH, [UInt(0), True]))
         self.end_all()
 
     def end_all(self) -> None:
-        """The same without closing links: what is kept of a link that is gone is kept."""
+        """The same without closing the link: the peer keeps what outlives a link that is lost."""
         self.sock.sendall(amqp.frame(amqp.END, []) + amqp.frame(amqp.CLOSE, []))
         try:
             while True:
@@ -260,7 +260,7 @@ class Connection:
 
 
 def credit_limit(flow: amqp.Frame) -> int:
-    """Up to which delivery of a link its receiver has given credit (section 2.6.7), counted from 0."""
+    """The delivery count of a link up to which its receiver has granted credit (section 2.6.7), from 0."""
     return int(flow.field(5, 0)) + int(flow.field(6, 0))
 
 

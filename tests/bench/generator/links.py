@@ -1,6 +1,6 @@
 """
-The two halves of the load generator: a publisher that sends ready-made transfer frames as fast as credit and its own
-limit allow, and a consumer with a credit window that looks at every message and accepts it.
+The two sides of the load generator: a publisher that sends prepared transfer frames as fast as credit and its own limit
+allow, and a consumer with a credit window that checks and accepts every message.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.bench.generator.connection import CODE_OFFSET, Connection, Refused, c
 from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition, parse
 
 NEAR = 96
-"""Octets from the start of a transfer's frame within which its message's header ends."""
+"""Octets from the start of a transfer frame within which the message's header ends."""
 
 
 class DurableHeaders:
-    """Looks at the header of each delivery of a link."""
+    """Checks the message header of each delivery of a link."""
 
     def __init__(self) -> None:
         self._known = b""
@@ -43,7 +43,7 @@ class DurableHeaders:
 
 
 BLOCK = 256
-"""Frames written at once: about 80 KiB with 256-octet bodies, a part of a loopback socket's buffer."""
+"""The number of frames in one write: about 80 KiB with 256-octet bodies, a part of a loopback socket's buffer."""
 
 STAMP = struct.Struct(">QQ")
 """The head of a body: message number, publish time in nanoseconds of the machine's monotonic clock."""
@@ -52,20 +52,20 @@ _DURABLE_HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
 _NAMED = b"\x00\x53\x73\xc0\x0b\x01\xa0\x08"
-"""Properties of a message-id of eight octets."""
+"""Encoded properties with a message-id of eight octets."""
 
 
 _DELAYED = b"\x00\x53\x72\xc1\x20\x02\xa3\x14x-opt-delivery-delay\x81"
-"""Message annotations of a delay, in ms, of eight octets."""
+"""Encoded message annotations with a delay in ms of eight octets."""
 
 
 def message_of(size: int, name: bytes = b"", delay_ms: int = 0) -> tuple[Callable[[int, int], bytes], int]:
-    """What makes a durable message with a body of ``size`` octets out of its number and time stamp.
+    """A function that makes a durable message with a body of ``size`` octets out of its number and time stamp.
 
-    With ``name`` (eight octets) that is its message-id; with ``delay_ms`` it is to be delivered so much later.
+    With ``name`` (eight octets) that is its message-id; with ``delay_ms`` it is a delayed message.
 
     Returns:
-        That function, and where the bare message begins in what it makes.
+        That function, and the offset of the bare message in its result.
 
     Raises:
         ValueError: The body has no room for both.
@@ -120,12 +120,12 @@ class TransferBlock:
 
 
 MAX_OUTSTANDING = 10_000
-"""Dispositions of this many deliveries fit into the socket's buffers: a blocking send cannot deadlock."""
+"""The dispositions of this many deliveries fit into the socket's buffers, so that a blocking send cannot deadlock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a run of publishing came to. ``latencies`` are ns from send to settlement, a message each."""
+    """The result of a publishing run. ``latencies`` are ns from send to settlement, one for each message."""
 
     count: int
     seconds: float
@@ -148,8 +148,8 @@ class Sender:
     def send(self, count: int, outstanding: int) -> Sent:
         """Send ``count`` messages, at most ``outstanding`` unsettled at a time, and wait until all are accepted.
 
-        The clock starts when the first credit is there. With one outstanding the socket is polled: what is timed is
-        the broker, and not how long this machine takes to wake a client that sleeps.
+        The clock starts with the first credit. With one outstanding the socket is polled, so that the result does not
+        include the time that this machine takes to wake a sleeping client.
 
         Raises ``Refused`` on any outcome but accepted.
         """
@@ -179,7 +179,7 @@ class Sender:
         return Sent(count, time.perf_counter() - started, self._latencies)
 
     def _listen(self, flags: int = 0) -> None:
-        """Receive from the peer and take it in. Waits for it unless ``flags`` says otherwise."""
+        """Receive from the peer and process it. Waits unless ``flags`` says otherwise."""
         try:
             self._connection.fill(flags)
         except BlockingIOError:
@@ -187,7 +187,7 @@ class Sender:
         self._take()
 
     def _take(self) -> None:
-        """Take in the whole frames that are there: settlements and credit."""
+        """Process the complete frames in the buffer: settlements and credit."""
         now = time.monotonic_ns()
         for told in self._connection.told():
             if not isinstance(told, Frame):
@@ -197,7 +197,7 @@ class Sender:
             elif told.code == DISPOSITION:
                 raise Refused(f"a message was not accepted: {told.field(4)}")
             elif told.code == FLOW:
-                # Section 2.5.6 for the session window, 2.6.7 for link credit; both counted from 0 on this side.
+                # Section 2.5.6 for the session window, 2.6.7 for link credit; this side counts both from 0.
                 self._window_limit = int(told.field(0, 0)) + int(told.field(1, 0))
                 if told.field(4) is not None:
                     self._credit_limit = credit_limit(told)
@@ -208,7 +208,7 @@ _SIZE = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a run of consuming came to.
+    """The result of a consuming run.
 
     ``seconds`` runs from the first credit to the last message, ``through_seconds`` from the publishing of the
     first message to the receipt of the last. ``in_order`` says that the messages were numbered without a gap or
@@ -225,12 +225,11 @@ class Received:
 class Receiver:
     """Receives over one link, keeps the credit topped up and accepts each delivery.
 
-    The acceptances of what one read of the socket brought leave as one ranged disposition, as proton's engine
-    sends them too.
+    Deliveries from one read of the socket are accepted by one disposition with a range, as by proton's engine.
     """
 
     def __init__(self, connection: Connection, size: int, *, durable: bool = False) -> None:
-        """With ``durable`` every message has to be that."""
+        """With ``durable``, ``receive`` fails on a message that is not durable."""
         self._headers = DurableHeaders() if durable else None
         self._connection = connection
         self._size = size
@@ -251,7 +250,7 @@ class Receiver:
         latencies: list[int] = []
         published = 0
         while self._received < count:
-            connection.fill()  # nothing can be there before it: the link had no credit
+            connection.fill()  # nothing can have arrived before: the link had no credit
             before = len(numbers)
             stamps = self._take(numbers)
             published = published or (stamps[0] if stamps else 0)
@@ -269,26 +268,28 @@ class Receiver:
         return Received(self._received, seconds, through, in_order, latencies)
 
     def grant(self, credit: int) -> None:
-        """A window of so much credit, no more than once."""
+        """Grant a window of this much credit; to be called at most once."""
         self._granted = credit
         self._connection.flow(0, 0, credit)
 
     def read(self) -> list[int]:
-        """The numbers of the messages that one read of the socket brings."""
+        """The numbers of the messages that the next read of the socket brings."""
         self._connection.fill()
         numbers: list[int] = []
         self._take(numbers)
         return numbers
 
     def accept(self, count: int, credit: int) -> None:
-        """Accept the first so many that are not yet, and top the window up when half of it is used."""
+        """
+        Accept the first ``count`` messages that are not yet accepted, and top the window up when half of it is used.
+        """
         self._accept(count)
         if self._received + credit - self._granted >= credit // 2:
             self._granted = self._received + credit
             self._connection.flow(self._received, self._received, credit)
 
     def _take(self, numbers: list[int]) -> list[int]:
-        """Take every whole frame out of the buffer; append message numbers, return publish times."""
+        """Process every complete frame in the buffer; appends message numbers, and returns publish times."""
         connection, size_of, stamp_of, size = (
             self._connection,
             _SIZE.unpack_from,

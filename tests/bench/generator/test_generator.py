@@ -1,4 +1,4 @@
-"""The load generator against a gateway, and its quick paths against the full decoder."""
+"""The load generator with a gateway; its fast parsing compared with the full decoder."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tests.support import frames as amqp
 from tests.support.running import RunningGateway, settings_for
 
 COUNT = 5 * BLOCK + 3
-"""Not a multiple of a block, and beyond what one octet of a delivery id can count."""
+"""No multiple of a block, and more than one octet of a delivery id can count."""
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """One whose queues the tests share."""
+    """A gateway whose queues the tests share."""
     with RunningGateway(settings_for(tmp_path_factory.mktemp("generator"))) as running:
         yield running
 
 
 @pytest.fixture
 def connection(gateway: RunningGateway) -> Iterator[Connection]:
-    """A client's."""
+    """A client's connection."""
     client = Connection.to(gateway.address, "test")
     yield client
     client.close()
@@ -42,7 +42,7 @@ def connection(gateway: RunningGateway) -> Iterator[Connection]:
 
 @pytest.mark.parametrize("outstanding", [1, 7, 1000])
 def test_every_message_sent_is_accepted_and_timed(connection: Connection, outstanding: int) -> None:
-    """A run of publishing ends when all is accepted, with one latency for each message."""
+    """A publishing run ends when all messages are accepted, with one latency for each."""
     connection.attach(sender=True, address="queue://sent")
 
     sent = Sender(connection, 256).send(COUNT, outstanding)
@@ -55,7 +55,7 @@ def test_every_message_sent_is_accepted_and_timed(connection: Connection, outsta
 def test_messages_received_are_those_sent_in_their_order(
     gateway: RunningGateway, connection: Connection, credit: int
 ) -> None:
-    """The numbers in the bodies come through every octet of a block's patches, and credit never dries up."""
+    """The numbers in the bodies exercise every patched octet of a block, and credit never runs out."""
     publisher = Connection.to(gateway.address, "publisher")
     publisher.attach(sender=True, address="queue://received")
     Sender(publisher, 256).send(COUNT, 1000)
@@ -92,7 +92,7 @@ ACCEPTANCE = Described(ULong(amqp.ACCEPTED), [])
 
 @given(IDS, st.none() | IDS)
 def test_an_acceptance_has_the_same_bounds_however_it_is_read(first: int, last: int | None) -> None:
-    """Whatever the width of the ids, and with ``last`` left null; brokers may encode it in another way."""
+    """Ids of any width, and ``last`` null or not: brokers encode acceptances differently."""
     fields = [True, UInt(first), None if last is None else UInt(last), True, ACCEPTANCE]
     encoded = bytearray(amqp.frame(amqp.DISPOSITION, fields))
     decoded = amqp.Frame(amqp.DISPOSITION, fields, b"")
@@ -118,13 +118,13 @@ ANNOTATED = encode(Described(MESSAGE_ANNOTATIONS, {}))
 
 
 def check(headers: DurableHeaders, content: bytes, number: int = 0) -> None:
-    """Have a delivery with this content looked at, behind others in a buffer."""
+    """Check a delivery with this content that follows others in the buffer."""
     sent = amqp.transfer_frame(0, number, content)
     headers.check(bytearray(b"before" + sent + b"behind"), 6, 6 + len(sent))
 
 
 def test_durable_messages_pass_whatever_else_their_headers_say() -> None:
-    """One like the last and one that is not, at small and at large delivery ids."""
+    """A header equal to the last one and a different one pass, at small and at large delivery ids."""
     headers = DurableHeaders()
     for number, content in enumerate((DURABLE + BODY, DURABLE + ANNOTATED + BODY, REDELIVERED + BODY) * 2):
         check(headers, content, 200 * number)
@@ -135,7 +135,7 @@ def test_durable_messages_pass_whatever_else_their_headers_say() -> None:
     [BODY, ANNOTATED + BODY, encode(Described(HEADER, [])) + BODY, encode(Described(HEADER, [False])) + BODY],
 )
 def test_any_other_message_is_refused(content: bytes) -> None:
-    """Also behind one that was durable: no header, an empty one, and one that says so."""
+    """Refused even after a durable message: without a header, with an empty one, and with durable false."""
     with pytest.raises(Refused, match="not durable"):
         check(DurableHeaders(), content)
     headers = DurableHeaders()

@@ -1,5 +1,5 @@
-"""What is measured: each function runs one set-up and returns its figures. ``rows.py`` judges them.
+"""The measurements: each function runs one set-up and returns its figures, which ``rows.py`` judges.
 
-Invariant: every measurement starts its own servers in a folder of its own and leaves nothing running; a lost,
-repeated or reordered message ends the run (``LoadFailed``) instead of making a fast figure.
+Invariant: every measurement starts its own servers in a folder of its own and leaves nothing running. A lost,
+repeated or reordered message ends the run with ``LoadFailed`` instead of giving a fast figure.
 """

@@ -1,4 +1,4 @@
-"""The log as an archive: how fast it is written, put together and replayed, and what publishers keep beside it."""
+"""The log as an archive: how fast it is written, compacted and replayed, and what rate publishers keep meanwhile."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.bench.processes import FROM_BEGINNING, MEGABYTE, ROOT, LoadFailed, ga
 from .sizes import Figures, Sizes
 
 FILE_ROWS = 10_000
-"""Messages of a file that is to be put together with others."""
+"""Messages in one of the small files that are compacted."""
 
 TOPIC = "bench/history"
 
 
 def archive(folder: Path, sizes: Sizes) -> Figures:
-    """A log archived, its small files made large ones, and replayed from there after it was trimmed."""
+    """Archive a log, compact its small files into large ones, and replay it from there after a trim."""
     flights = folder / "flights"
     fill_log(flights, sizes.read)
     seconds, _ = _archive(flights, folder / "whole")
@@ -45,7 +45,7 @@ def archive(folder: Path, sizes: Sizes) -> Figures:
 
 
 def archiving(folder: Path, sizes: Sizes) -> Figures:
-    """Publishing alone, and beside the gateway's own archiver."""
+    """Publishing alone, and while the gateway's own archiver works."""
     figures: Figures = {}
     settings = {
         "publish-unarchived": "",
@@ -53,7 +53,7 @@ def archiving(folder: Path, sizes: Sizes) -> Figures:
     }
     for figure, config in settings.items():
         with gateway(folder / figure, config) as server:
-            # The first of a process are slower than those that follow.
+            # Warm up: the first messages of a process are slower.
             send(server.address, "topic://bench/warm", sizes.bulk // 4)
             figures[figure] = send(server.address, "topic://bench/live", 5 * sizes.bulk)["rate"]
     if not (folder / "archive").is_dir():
@@ -62,7 +62,7 @@ def archiving(folder: Path, sizes: Sizes) -> Figures:
 
 
 def _replayed(server: str, count: int) -> float:
-    """Messages a second that a log reader gets of all there is."""
+    """Messages a second of a log reader that reads the whole log."""
     return float(recv(server, f"log://{TOPIC}", count, filters=FROM_BEGINNING)["rate"])
 
 
@@ -71,7 +71,7 @@ def _archive(data: Path, place: Path, *options: str) -> tuple[float, int]:
 
 
 def _rewind(*arguments: str) -> tuple[float, int]:
-    """Run the command; the seconds it took, and the most bytes of memory it held."""
+    """Run the command; returns its seconds and its peak memory in bytes."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL

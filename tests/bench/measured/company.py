@@ -1,4 +1,4 @@
-"""What publishers and consumers keep of their rate beside others: readers, copies, trimming, purges, listings."""
+"""What rate publishers and consumers keep during reads, copies, trims, purges and listings."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .sizes import Figures, Sizes
 CONSOLES = 5
 
 PACE = 10_000
-"""Messages a second that a paced replay is asked for."""
+"""The rate that a paced replay requests, in messages a second."""
 
 
 def beside(folder: Path, sizes: Sizes) -> Figures:
-    """A queue's live traffic, alone and while a log reader goes through the history again and again."""
+    """A queue's live traffic, alone and while a log reader reads the history again and again."""
     count = sizes.history
     with gateway(folder / "data") as server:
         send(server.address, "topic://bench/history", count)
     with gateway(folder / "data") as server:
         alone = live(server.address, count)
-        # A reader beside live traffic is slow on purpose: each of its runs is a part, so that some are through in time.
+        # A reader is slow next to live traffic on purpose. Each of its runs reads a part, so that some end in time.
         options = {"filters": FROM_BEGINNING, "forever": True}
         reader = Load("receive", server.address, "log://bench/history", count // 4, **options).attached()
         accompanied = live(server.address, count)
@@ -37,10 +37,10 @@ def beside(folder: Path, sizes: Sizes) -> Figures:
 
 
 def copying(folder: Path, sizes: Sizes) -> Figures:
-    """History copied into a queue alone, and while others publish to another one; what these keep of their rate."""
+    """Copying history into a queue, and the rate of publishers to another queue, alone and during such copies."""
     publish_into(folder / "data", numbered("bench/history", 0, sizes.copied))
     with gateway(folder / "data") as server:
-        # The first of a process are slower than those that follow.
+        # Warm up: the first messages of a process are slower.
         send(server.address, "queue://warm", sizes.bulk // 4)
         alone = send(server.address, "queue://calm", sizes.bulk)["rate"]
         history = (server.admin, "bench/history", "queue://copies")
@@ -51,7 +51,7 @@ def copying(folder: Path, sizes: Sizes) -> Figures:
 
 
 def paced(folder: Path, sizes: Sizes) -> Figures:
-    """A replay and a copy at a rate that is asked for: how much of it they keep."""
+    """A replay and a copy that request a rate: what rate they reach."""
     count = min(sizes.history, 5 * PACE)
     publish_into(folder / "data", numbered("bench/history", 0, count))
     with gateway(folder / "data") as server:
@@ -64,11 +64,11 @@ def paced(folder: Path, sizes: Sizes) -> Figures:
 
 
 def trimming(folder: Path, sizes: Sizes) -> Figures:
-    """Publishing before a million messages of the log are trimmed, and while they are."""
+    """Publishing before and during a trim of a million messages."""
     fill(folder / "data", 1, sizes.trimmed)
     count = sizes.trimmed // 10
     with gateway(folder / "data") as server:
-        # The first of a process are slower than those that follow.
+        # Warm up: the first messages of a process are slower.
         send(server.address, "topic://bench/warm", count)
         alone = send(server.address, "topic://bench/alone", count)["rate"]
         with administrators.beside(administrators.trimming(server.admin)) as [trimmed]:
@@ -79,10 +79,10 @@ def trimming(folder: Path, sizes: Sizes) -> Figures:
 
 
 def listing(folder: Path, sizes: Sizes) -> Figures:
-    """Publishing to one of many queues alone, and while all of them are listed over HTTP without a pause."""
+    """Publishing to one of many queues, alone and while all queues are listed over HTTP without a pause."""
     config = "".join(f"[vpn.default.queue.q{number:05}]\n" for number in range(sizes.queues))
     with gateway(folder / "data", config) as server:
-        # The first of a process are slower than those that follow.
+        # Warm up: the first messages of a process are slower.
         send(server.address, "queue://q00000", sizes.bulk // 4)
         alone = send(server.address, "queue://q00001", sizes.bulk)["rate"]
         with administrators.beside(administrators.listing(server.admin)) as [listed]:
@@ -91,14 +91,14 @@ def listing(folder: Path, sizes: Sizes) -> Figures:
 
 
 def consoles(folder: Path, sizes: Sizes) -> Figures:
-    """Publishing alone, and while consoles are open, each with a live tail of what is published."""
+    """Publishing alone, and while consoles are open, each with a live tail of the messages."""
     with gateway(folder / "data") as server:
 
         def publish() -> float:
-            # For seconds: so often, and not more often, a console asks for what it shows.
+            # Long enough for several of the consoles' polls, which come every few seconds.
             return float(send(server.address, "topic://bench/live", 5 * sizes.bulk)["rate"])
 
-        publish()  # The first of a process are slower than those that follow.
+        publish()  # warm up: the first messages of a process are slower
         alone = publish()
         opened = threading.Barrier(2 * CONSOLES + 1)
         works = [work for _ in range(CONSOLES) for work in console(server.admin, opened)]
@@ -111,11 +111,11 @@ def consoles(folder: Path, sizes: Sizes) -> Figures:
 
 
 def purging(folder: Path, sizes: Sizes) -> Figures:
-    """A long queue is purged while another is published to, one outstanding."""
+    """A purge of a long queue, and publishing to another queue meanwhile with one message outstanding."""
     fill(folder / "data", sizes.purged, sizes.purged)
     count = 2 * sizes.single
     with gateway(folder / "data") as server, Administration(server.admin) as administration:
-        administration.get("/readyz")  # which loads what answers administrators
+        administration.get("/readyz")  # load the administration's modules
         send(server.address, "queue://warm", count, outstanding=1)
         calm = send(server.address, "queue://calm", count, outstanding=1)["p99_ms"]
         publisher = Load("send", server.address, "queue://busy", count, outstanding=1)
@@ -128,7 +128,7 @@ def purging(folder: Path, sizes: Sizes) -> Figures:
 
 
 def live(server: str, count: int) -> float:
-    """Messages a second from the first's publishing to the last's receipt, both ends at work."""
+    """Messages a second from the first publish to the last receipt, with publisher and consumer at work."""
     consumer = Load("receive", server, "queue://live", count).attached()
     send(server, "queue://live", count)
     received: dict[str, Any] = consumer.result()

@@ -1,4 +1,4 @@
-"""A Message VPN in PostgreSQL with a synchronous standby on this machine, beside the server's own limits."""
+"""A Message VPN in PostgreSQL with a synchronous standby on this machine, compared with the server's own limits."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .sizes import Figures, Sizes
 TOPIC: Final = "#queue/bench"
 
 PER_COMMIT: Final = 1_000
-"""Messages outstanding, of which a commit of the gateway's takes what has come, and rows of a raw COPY's commit."""
+"""Outstanding messages, of which each commit of the gateway takes those that have arrived; and rows of a raw commit."""
 SETTINGS: Final = ("shared_buffers=128MB", "max_wal_size=4GB")
-"""No checkpoint is begun by the amount of WAL in the middle of a measurement."""
+"""Settings with which the amount of WAL starts no checkpoint during a measurement."""
 
 
 def postgresql(folder: Path, sizes: Sizes) -> Figures:
     """
-    Publish and replay; one message outstanding. Raw COPY and raw commits right before and after, as disks have moods.
+    Publish and replay; publish with one message outstanding. Raw COPY and raw commits run right before and after, as
+    the speed of disks varies.
 
     Raises:
-        NoServer: Of PostgreSQL.
+        NoServer: PostgreSQL is not installed.
     """
     count, single = sizes.bulk, sizes.single
     with (
@@ -44,7 +45,7 @@ def postgresql(folder: Path, sizes: Sizes) -> Figures:
             commits = raw.commit_latencies(single // 2)
             alone = send(server.address, "queue://single", single, outstanding=1)["p50_ms"]
             commits += raw.commit_latencies(single // 2)
-        with gateway(folder / "data", config) as server:  # with nothing in memory
+        with gateway(folder / "data", config) as server:  # with empty caches
             replay = recv(server.address, f"log://{TOPIC}", count, filters=FROM_BEGINNING)["rate"]
     return {
         "postgresql-publish": publish,

@@ -1,6 +1,4 @@
-"""
-How many messages a second, and how long they are on their way: the limits, queues, fans of them.
-"""
+"""Message rates and latencies: the limits, queues, fan-out."""
 
 from __future__ import annotations
 
@@ -24,13 +22,13 @@ from tests.bench.processes import FROM_BEGINNING, MEGABYTE, Load, ServerProcess,
 
 
 def sqlite(folder: Path, sizes: Sizes) -> Figures:
-    """Raw SQLite: the gateway's rows without the gateway."""
+    """Raw SQLite: the gateway's rows written and read without the gateway."""
     written = folder / "written.db"
     return {"sqlite-write": limits.write_rate(written, sizes.bulk), "sqlite-read": limits.read_rate(written)}
 
 
 def container(_folder: Path, sizes: Sizes) -> Figures:
-    """What the Container-style queue takes in under the same load."""
+    """The rate at which the Container-style queue accepts the same load."""
     with ServerProcess("tests.bench.baseline") as server:
         return {"container": send(server.address, "bench", sizes.container)["rate"]}
 
@@ -40,7 +38,7 @@ EXCLUSIVE = '[vpn.default.queue.bench]\nexclusive = "wait"\n'
 
 
 def queue(folder: Path, sizes: Sizes) -> Figures:
-    """Publish to one queue, consume it; after a restart, with nothing in memory, replay it in both ways."""
+    """Publish to a queue and consume from it; after a restart, with empty caches, replay it in both ways."""
     count, data = sizes.bulk, folder / "data"
     figures = _published_and_consumed(gateway(data, EXCLUSIVE), count)
     with gateway(data, EXCLUSIVE) as server:
@@ -50,7 +48,7 @@ def queue(folder: Path, sizes: Sizes) -> Figures:
 
 
 def before(folder: Path, sizes: Sizes) -> Figures:
-    """Publish and consume as ``queue`` does, with the gateway of another checkout; its figures begin with `before-`."""
+    """Publish and consume as ``queue`` does, with another checkout's gateway; the figures begin with `before-`."""
     if sizes.before is None:
         raise ValueError("there is no other checkout to measure")
     found = _published_and_consumed(gateway(folder / "data", EXCLUSIVE, checkout=sizes.before), sizes.bulk)
@@ -58,15 +56,15 @@ def before(folder: Path, sizes: Sizes) -> Figures:
 
 
 WINDOW = 1_000_000
-"""Ids that a queue remembers."""
+"""The number of ids that a queue remembers."""
 
 
 def dedup(folder: Path, sizes: Sizes) -> Figures:
-    """Publish messages with ids to a queue that remembers none, and to one whose window is full of others."""
+    """Publish messages with ids to a queue without deduplication, and to one whose window is full of other ids."""
     tables = f"[vpn.default.queue.plain]\n[vpn.default.queue.once]\ndedup_window = {WINDOW}\n"
     with gateway(folder / "data", tables) as server:
         send(server.address, "queue://once", WINDOW, named=True)
-        # What goes where messages went last is added at an index's end, which is faster: neither of both.
+        # Messages of the newest route go to the end of an index, which is faster: neither queue is to have that route.
         send(server.address, "queue://plain", 1)
         send(server.address, "queue://last", 1)
         return {
@@ -81,12 +79,12 @@ DUE_MS = 3_000
 
 def delayed(folder: Path, sizes: Sizes) -> Figures:
     """
-    Very many messages that wait for their time: how fast they are published, beside such as do not; what they weigh;
-    how late those come that are due, beside another publisher; a start with them.
+    Very many delayed messages: the rate of publishing them and of undelayed ones, their memory, how late due messages
+    are delivered while another publisher is at work, and the time of a start with them.
     """
     data, due = folder / "data", sizes.windowed // 2
     with gateway(data) as server:
-        # The first of a process are slower than those that follow.
+        # Warm up: the first messages of a process are slower.
         send(server.address, "queue://warm", sizes.bulk)
         figures = {"undelayed": send(server.address, "queue://calm", sizes.bulk)["rate"]}
         before = server.resident_bytes()
@@ -101,10 +99,10 @@ def delayed(folder: Path, sizes: Sizes) -> Figures:
 
 
 def many_routes(folder: Path, sizes: Sizes) -> Figures:
-    """An endpoint that is subscribed to everything, beside one for each topic, and a queue of one topic alone."""
+    """Consuming a queue of one topic, and one that is subscribed to everything while each topic has its own queue."""
     each = {f"own{n}": Queue(subscriptions=(f"bench/{n}",)) for n in range(sizes.routes)}
     settings = Vpn(queues={"all": Queue(subscriptions=(">",)), "one": Queue(), **each})
-    # One message each time, as they come from many publishers: no two neighbours are of the same topic.
+    # One message in each publication, as from many publishers: neighbours are of different topics.
     many = (
         (f"bench/{number % sizes.routes}", contents, bare)
         for number, (_, contents, bare) in enumerate(numbered("", 0, sizes.bulk, run=1))
@@ -112,7 +110,7 @@ def many_routes(folder: Path, sizes: Sizes) -> Figures:
     one = numbered(queue_topic("one"), 0, sizes.bulk)
     publish_into(folder / "data", chain(one, many), settings)
     with gateway(folder / "data") as server:
-        # The first of a process are slower than those that follow.
+        # Warm up: the first messages of a process are slower.
         send(server.address, "queue://warm", sizes.bulk // 4)
         recv(server.address, "queue://warm", sizes.bulk // 4)
         return {
@@ -122,7 +120,7 @@ def many_routes(folder: Path, sizes: Sizes) -> Figures:
 
 
 def by_key(folder: Path, sizes: Sizes) -> Figures:
-    """Fifty consumers of a queue: any of them any message; by 100,000 groups in turn; by 200 partitions of those."""
+    """Fifty consumers of a queue: without keys; with 100,000 groups in turn; with 200 partitions of these groups."""
     queues = {
         "ungrouped": Queue(),
         "groups": Queue(message_groups=True),
@@ -132,7 +130,7 @@ def by_key(folder: Path, sizes: Sizes) -> Figures:
     messages = (one for name in queues for one in in_groups(name, count, GROUPS))
     publish_into(folder / "data", messages, Vpn(queues=queues))
     with gateway(folder / "data") as server:
-        # The first of a process are slower than those that follow.
+        # Warm up: the first messages of a process are slower.
         send(server.address, "queue://warm", count // 4)
         recv(server.address, "queue://warm", count // 4)
         return {
@@ -144,7 +142,7 @@ def by_key(folder: Path, sizes: Sizes) -> Figures:
 
 
 def in_groups(name: str, count: int, groups: int) -> Iterator[Published]:
-    """Messages for a queue, numbered from 0: n is in group n modulo their number."""
+    """Messages for a queue, numbered from 0; message n is in group n modulo ``groups``."""
     number = 0
     for topic, contents, bare in numbered(queue_topic(name), 0, count):
         yield topic, [_grouped(one, bare, (number + k) % groups) for k, one in enumerate(contents)], bare
@@ -164,33 +162,33 @@ def _published_and_consumed(started: ServerProcess, count: int) -> Figures:
 
 
 def charged(server: ServerProcess, name: str, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
-    """The rate that ``run`` tells of, and the server's processor time a message in microseconds."""
+    """The rate that ``run`` reports, and the server's processor time for each message in microseconds."""
     before = server.cpu_seconds()
     rate = run()["rate"]
     return {name: rate, f"{name}-cpu": (server.cpu_seconds() - before) / count * 1e6}
 
 
 CREW = 50
-"""Consumers of one queue."""
+"""The number of consumers of one queue."""
 GROUPS = 100_000
-"""Of messages of one queue."""
+"""The number of groups of a queue's messages."""
 FAN = 10
-"""Queues on one topic."""
+"""The number of queues on one topic."""
 SUBSCRIPTIONS = 100
-"""Durable subscriptions on one topic."""
+"""The number of durable subscriptions on one topic."""
 
 
 def fan_out(folder: Path, sizes: Sizes) -> Figures:
-    """One topic into a queue, into ten, into a hundred durable subscriptions; the last queue has all of it."""
+    """One topic into one queue, into ten, into a hundred durable subscriptions; the last queue gets all messages."""
     count = sizes.fanned
     queues = {"fan": ["one"], **{f"fan{n}": ["ten"] for n in range(FAN)}}
     tables = (f"[vpn.default.queue.{name}]\nsubscriptions = {topics}\n" for name, topics in queues.items())
     with gateway(folder / "data", "".join(tables)) as server:
         subscribe(server.address, "topic://hundred", SUBSCRIPTIONS)
-        # The first of a process are slower than those that follow.
+        # Warm up: the first messages of a process are slower.
         send(server.address, "topic://one", count)
         recv(server.address, "queue://fan", count)
-        # Before and after: a machine with other guests is not the same from one minute to the next.
+        # Before and after: the speed of a virtual machine changes from minute to minute.
         one = send(server.address, "topic://one", count)["rate"]
         ten = send(server.address, "topic://ten", count)["rate"]
         hundred = send(server.address, "topic://hundred", count)["rate"]
@@ -200,7 +198,7 @@ def fan_out(folder: Path, sizes: Sizes) -> Figures:
 
 
 def wide_fan(folder: Path, sizes: Sizes) -> Figures:
-    """One outstanding: on a topic with very many durable subscriptions, and on one with one."""
+    """Latency with one message outstanding, on a topic with very many durable subscriptions and on one with one."""
     count = sizes.single
     with gateway(folder / "data") as server:
         subscribe(server.address, "topic://many", sizes.subscribers)
@@ -216,7 +214,7 @@ OUTSTANDING = (100, 1000)
 
 
 def latency(folder: Path, sizes: Sizes) -> Figures:
-    """Send to ``accepted`` with 1, 100 and 1,000 outstanding; publish to receipt with 1 outstanding.
+    """Time from send to ``accepted`` with 1, 100 and 1,000 outstanding; from publish to receipt with 1 outstanding.
 
     Raw commits are timed right before and after the single messages they are compared with: disks have moods.
     """

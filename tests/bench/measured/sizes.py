@@ -1,4 +1,4 @@
-"""How much of everything is measured, and what comes of it."""
+"""The sizes of all measurements, and the type of their figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """In messages unless said otherwise."""
+    """Numbers of messages, unless said otherwise."""
 
     rounds: int = 3
     bulk: int = 200_000
@@ -19,29 +19,29 @@ class Sizes:
     windowed: int = 50_000
     fanned: int = 50_000
     subscribers: int = 900
-    """Durable subscriptions on one topic, and endpoints whose memory is measured."""
+    """Durable subscriptions on one topic; also the number of endpoints whose memory is measured."""
     history: int = 200_000
     copied: int = 1_000_000
     trimmed: int = 1_000_000
     purged: int = 1_000_000
     delayed: int = 1_000_000
     deep: int = 10_000_000
-    """On the deepest queue."""
+    """Messages on the deepest queue."""
     restarts: int = 3
-    """Of a gateway with it."""
+    """Restarts of a gateway with that queue."""
     worked: int = 1_000_000
-    """Published, consumed and replayed before a gateway's memory is measured."""
+    """Messages that are published, consumed and replayed before a gateway's memory is measured."""
     connections: int = 5_000
     readers: int = 8_000
-    """Log readers that wait for something that does not come."""
+    """Log readers that wait on a topic without messages."""
     read: int = 1_000_000
     queues: int = 10_000
     routes: int = 1_000
-    """Topics, each with an endpoint of its own."""
+    """Topics, each with its own endpoint."""
     minutes: float = 5
-    """Of mixed load."""
+    """Minutes of mixed load."""
     before: Path | None = None
-    """Another checkout, whose gateway is measured too."""
+    """Another checkout whose gateway is measured, too."""
 
 
 FULL = Sizes()

@@ -1,4 +1,4 @@
-"""A log read by Spark, over path and url, beside what SQLite and Arrow need for the same rows without Spark."""
+"""Spark reads a log by path and by URL; compared with SQLite and Arrow for the same rows without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ PAGE = 2_000
 
 
 def spark(folder: Path, sizes: Sizes) -> Figures:
-    """Seconds in which Spark reads all rows of a log in each way, and what live traffic keeps while it does by url."""
+    """
+    Seconds in which Spark reads all rows of a log in each way, and the rate of live traffic while it reads by URL.
+    """
     data = folder / "data"
     fill_log(data, sizes.read)
     figures = {"spark-raw": raw_seconds(data)}
@@ -32,10 +34,10 @@ def spark(folder: Path, sizes: Sizes) -> Figures:
         alone = live(server.address, sizes.history)
         with spark_reads("url", url, sizes.read, "--forever") as reads:
             first_line(reads)
-            # Its next query begins at full speed, until it sees live traffic.
+            # Its next query begins at full speed, until the gateway sees live traffic.
             live(server.address, sizes.history // 4)
             figures["spark-live"] = live(server.address, sizes.history)
-        # Before and after: a machine with other guests is not the same from one minute to the next.
+        # Before and after: the speed of a virtual machine changes from minute to minute.
         figures["spark-live-alone"] = (alone + live(server.address, sizes.history)) / 2
     return figures
 
@@ -47,7 +49,7 @@ def spark_reads(way: str, where: str, last: int, *options: str) -> Process:
 
 
 def first_line(reads: Process) -> Any:
-    """What it measured, or that it reads."""
+    """The first line of its output: its measurements, or that it has begun to read."""
     if (line := reads.line()) is None:
         raise LoadFailed(f"Spark ended early: {reads.said()}")
     return line

@@ -1,7 +1,4 @@
-"""
-What a gateway weighs: memory with nothing to do and after much, connections that say nothing, starts and queues of a
-large store.
-"""
+"""A gateway's resources: memory when idle and after much work, idle connections, starts and queues of a large store."""
 
 from __future__ import annotations
 
@@ -22,18 +19,18 @@ from tests.soak.traffic import read, start_pairs
 from tests.support.administration import Administration
 
 EACH = 5
-"""Times ``Sizes.single`` that are published to many endpoints."""
+"""This many times ``Sizes.single`` messages are published to many endpoints."""
 QUEUES, READERS = 20, 2
 RATE = 3_000.0
-"""Of mixed load, in messages a second over all queues."""
+"""The rate of the mixed load, in messages a second over all queues."""
 BODY_BYTES = (40, 2_000)
 SAMPLE_SECONDS = 1.0
 QUOTA_MB = 300
-"""Of the log under mixed load, so that it is trimmed, too."""
+"""The quota of the log under mixed load: small, so that it is trimmed, too."""
 
 
 def worked(folder: Path, sizes: Sizes) -> Figures:
-    """With nothing in it and nothing to do; after many messages were published, consumed and replayed in both ways."""
+    """Memory when empty and idle, and after many messages were published, consumed and replayed in both ways."""
     count = sizes.worked
     with gateway(folder / "data", EXCLUSIVE) as server:
         empty = _resident(server)
@@ -45,7 +42,7 @@ def worked(folder: Path, sizes: Sizes) -> Figures:
 
 
 def endpoints(folder: Path, sizes: Sizes) -> Figures:
-    """Many endpoints on one topic that was published to."""
+    """Memory of many endpoints on one topic with messages."""
     config = "".join(f'[vpn.default.queue.q{n}]\nsubscriptions = ["all"]\n' for n in range(sizes.subscribers))
     with gateway(folder / "data", config) as server:
         send(server.address, "topic://all", EACH * sizes.single)
@@ -53,7 +50,9 @@ def endpoints(folder: Path, sizes: Sizes) -> Figures:
 
 
 def mixed(folder: Path, sizes: Sizes) -> Figures:
-    """Minutes of mixed load: many queues, bodies of any size, replays, clients that die; each message accounted for."""
+    """
+    Minutes of mixed load: many queues, bodies of all sizes, replays, clients that die; every message is accounted for.
+    """
     names = [f"mixed{number}" for number in range(QUEUES)]
     tables = "".join(f'[vpn.default.queue.{name}]\nexclusive = "wait"\n' for name in names)
     config = f"[vpn.default.replay_log]\nquota_mb = {QUOTA_MB}\n{tables}"
@@ -89,7 +88,7 @@ SILENCE = "[limits]\nidle_timeout_ms = 3600000\n"
 
 
 def idle(folder: Path, sizes: Sizes) -> Figures:
-    """Memory a connection costs that is open, has a session, and says nothing."""
+    """Memory of an idle connection with a session."""
     allow_files(sizes.connections)
     with gateway(folder / "data") as server:
         before = server.resident_bytes()
@@ -99,7 +98,7 @@ def idle(folder: Path, sizes: Sizes) -> Figures:
 
 
 def idle_readers(folder: Path, sizes: Sizes) -> Figures:
-    """One outstanding beside very many log readers that wait for a topic on which nothing comes, and without them."""
+    """Latency with one message outstanding, with and without very many log readers on a topic without messages."""
     count = sizes.single
     with gateway(folder / "data", SILENCE) as server:
         send(server.address, "queue://commits", count, outstanding=1)
@@ -111,7 +110,7 @@ def idle_readers(folder: Path, sizes: Sizes) -> Figures:
 
 
 def deep(folder: Path, sizes: Sizes) -> Figures:
-    """A very deep queue and a shallow one, both on disk: how fast they are consumed, start, memory."""
+    """A very deep queue and a shallow one, both on disk: consuming rate, start, memory."""
     count, data = sizes.bulk, folder / "data"
     shallow = numbered(queue_topic("shallow"), 0, count)
     publish_into(data, chain(shallow, numbered(queue_topic(QUEUE), 0, sizes.deep)), [QUEUE, "shallow"])
@@ -134,9 +133,9 @@ def deep(folder: Path, sizes: Sizes) -> Figures:
 
 
 def histogram_ms(admin: str) -> float:
-    """How long an administrator waits for a picture of the whole log."""
+    """Milliseconds until an administrator gets the histogram of the whole log."""
     with Administration(admin) as administration:
-        administration.monitor(LOG)  # The administration itself begins with its first request.
+        administration.monitor(LOG)  # the first request loads the administration's modules
         started = time.perf_counter()
         found = administration.monitor(f"{LOG}/histogram?buckets=200")
         taken = (time.perf_counter() - started) * 1_000

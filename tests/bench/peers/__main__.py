@@ -1,4 +1,4 @@
-"""``python -m tests.bench.peers [BROKER...]``: measure brokers in turns, print the table, write it where it belongs."""
+"""``python -m tests.bench.peers [BROKER...]``: measure brokers in turn, print the table, or write it into the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT, SINGLE, ROUNDS = 100_000, 2_000, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0 where all that are at hand were measured, 1 where one failed, 2 for bad usage."""
+    """Exit status 0 if all available brokers were measured, 1 if one failed, 2 for bad usage."""
     single: list[Broker] = [Rewind(), RabbitMq("quorum"), RabbitMq("stream"), Artemis(), BrokerJ()]
     replicated: list[Broker] = [RewindOnPostgreSql(), RabbitMq("quorum", nodes=3)]
     brokers = [*single, *replicated]

@@ -1,4 +1,4 @@
-"""What the comparison asks of a broker, and the process of a foreign one until the end of a ``with`` block."""
+"""The interface of a broker in the comparison, and the process of a foreign broker during a ``with`` block."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tests.bench.processes import Process, ServerFailed
 from tests.support import proc
 
 WARM = ("warm1", "warm2")
-"""Queues to warm up with, for compilers at run time need that. Each is consumed once: that a broker has seen what was
-accepted is not told, so that it may send the end of it again to who comes next."""
+"""Queues for the warm-up, which just-in-time compilers need. Each is consumed once: a broker may not have seen the last
+acceptances, and would deliver those messages again to the next consumer."""
 
 QUEUES = (*WARM, "bench", "single")
-"""All of them: for rates, and for one message outstanding."""
+"""All queues: for the warm-up, for rates, and for one message outstanding."""
 
 
 class PeerFailed(ServerFailed):
-    """A broker could not be had, or did not become ready; the text ends with what it said last."""
+    """A broker is not available, or did not become ready; the text ends with its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """
-    A broker that runs.
+    A running broker.
 
     Attributes:
         address: HOST:PORT of its AMQP 1.0 listener.
-        pids: All its processes that there are now.
+        pids: The ids of its present processes.
     """
 
     address: str
@@ -44,26 +44,26 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How what was published and consumed is read again."""
+    """How messages that were consumed can be read again."""
 
     address: str
     filters: Mapping[str, str]
-    """Of the source."""
+    """Filters of the source."""
 
 
 class Broker:
     """One column of the table."""
 
     name: str
-    """By which it is chosen."""
+    """The name by which it is chosen on the command line."""
     title: str
-    """Name and version; known once it is at hand."""
+    """Name and version; known after ``fetch``."""
     storage: str
     """How messages are kept, and whether they are synced to the disk before they are accepted."""
     is_consumed = True
-    """Whether a message is gone when a consumer has accepted it."""
+    """Whether an accepted message is gone."""
     replay: Replay | None = None
-    """How ``bench`` is read from its first message on; None where that cannot be."""
+    """How ``bench`` is read from its first message on; None if the broker cannot replay."""
 
     def queue(self, name: str) -> str:
         """The address of one of ``QUEUES``."""
@@ -71,16 +71,16 @@ class Broker:
 
     def fetch(self, folder: Path) -> None:
         """
-        Have it at hand, in ``folder`` if it has to be brought.
+        Make it available, in ``folder`` if it has to be downloaded.
 
         Raises:
-            PeerFailed: It is not installed, or cannot be brought.
+            PeerFailed: It is not installed, or cannot be downloaded.
         """
         raise NotImplementedError
 
     def started(self, folder: Path) -> AbstractContextManager[Running]:
         """
-        A new instance that keeps its files in ``folder``, ready, with its queues; ended with the block.
+        A new instance with its files in ``folder``, ready and with its queues, until the end of the block.
 
         Raises:
             PeerFailed: It does not become ready.
@@ -93,7 +93,7 @@ POLL_SECONDS = 0.2
 
 
 class BrokerProcess(Process):
-    """Ready for clients once ``wait`` returns; counted with all processes that it has started."""
+    """A broker's process, ready for clients when ``wait`` returns; its descendants count with it."""
 
     def __init__(self, command: Sequence[str | Path], port: int, environment: Mapping[str, str] = {}) -> None:
         super().__init__(command, environment=environment, keeps_stdout=True)
@@ -110,7 +110,7 @@ class BrokerProcess(Process):
 
     def wait(self, address: str | None = None) -> None:
         """
-        Until AMQP clients are let in, and a publisher can attach to this address.
+        Wait until AMQP clients can connect, and a publisher can attach to this address.
 
         Raises:
             PeerFailed: That takes too long, or the broker ends.
@@ -127,10 +127,10 @@ class BrokerProcess(Process):
 
     def wait_for_port(self) -> None:
         """
-        Until it listens, whatever it speaks.
+        Wait until it listens, whatever protocol it speaks.
 
         Raises:
-            PeerFailed: That takes too long, or it ends.
+            PeerFailed: That takes too long, or the broker ends.
         """
         self._until(lambda: socket.create_connection(("127.0.0.1", self._port)).close())
 
@@ -147,12 +147,12 @@ class BrokerProcess(Process):
                 return
 
     def pids(self) -> list[int]:
-        """Its processes that there are, the one that was started first."""
+        """The ids of its processes; the one that was started comes first."""
         return proc.family(self.pid)
 
 
 def _end(pid: int) -> None:
-    """Have a process that its parent left behind end, and wait until it has."""
+    """End a process that its parent has left behind, and wait for its end."""
     try:
         while True:
             os.kill(pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
 """
-Brokers in Java, from Maven Central: Apache ActiveMQ Artemis, its journal synced, and Apache Qpid Broker-J on Berkeley
+Brokers in Java, from Maven Central: Apache ActiveMQ Artemis with a synced journal, and Apache Qpid Broker-J on Berkeley
 DB.
 """
 
@@ -21,16 +21,16 @@ COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
 def unpacked(artifact: str, folder: Path) -> Path:
     """
-    Bring an archive and unpack it in ``folder``.
+    Download an archive and unpack it in ``folder``.
 
     Args:
         artifact: ``group:artifact:version:type:classifier``.
 
     Returns:
-        The one folder that it has at its top.
+        The single top-level folder of the archive.
 
     Raises:
-        PeerFailed: There is no Java or no Maven, or the archive cannot be brought.
+        PeerFailed: Java or Maven is missing, or the archive cannot be downloaded.
     """
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
@@ -49,14 +49,14 @@ def unpacked(artifact: str, folder: Path) -> Path:
 
 
 class JavaBroker(Broker):
-    """What they have in common: they come from Maven Central."""
+    """The common part: a broker from Maven Central."""
 
     artifact: str
     home = Path()
-    """Where its programs are, once they are brought."""
+    """The folder of its programs, set by ``fetch``."""
 
     def fetch(self, folder: Path) -> None:
-        """Bring it."""
+        """Download it."""
         self.home = unpacked(self.artifact, folder / self.name)
 
 
@@ -74,7 +74,7 @@ class Artemis(JavaBroker):
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Running]:
-        """Make an instance, which measures the disk for its journal's settings, and run it."""
+        """Create an instance, which measures the disk for its journal's settings, and run it."""
         port, instance = free_port(), folder / "instance"
         options = ["--user", "bench", "--password", "bench", "--allow-anonymous", "--silent", "--no-web"]
         options += [f"--no-{protocol}-acceptor" for protocol in ("amqp", "stomp", "mqtt", "hornetq")]
@@ -92,7 +92,7 @@ BROKER_J_VERSION = "9.2.1"
 
 
 class BrokerJ(JavaBroker):
-    """One virtual host, one port for AMQP 1.0, no management; memory as its start script has it."""
+    """One virtual host, one port for AMQP 1.0, no management; memory as in its start script."""
 
     name = "broker-j"
     title = f"Qpid Broker-J {BROKER_J_VERSION}"
@@ -101,7 +101,7 @@ class BrokerJ(JavaBroker):
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Running]:
-        """Run it with a configuration of its own."""
+        """Run it with its own configuration."""
         port, config = free_port(), folder / "initial.json"
         config.write_text(json.dumps(_configuration(port)))
         program = self.home / BROKER_J_VERSION / "bin" / "qpid-server"

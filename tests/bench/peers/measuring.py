@@ -1,4 +1,4 @@
-"""What is measured of each broker: rates, time to ``accepted``, memory, processor time."""
+"""The measurements of each broker: rates, time to ``accepted``, memory, processor time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def measure(broker: Broker, folder: Path, count: int, single: int) -> Figures:
     One run of a broker in a new folder.
 
     Args:
-        count: Messages for rates.
-        single: Messages sent one by one.
+        count: The number of messages for rates.
+        single: The number of messages sent one by one.
 
     Raises:
         tests.bench.processes.LoadFailed: A message was refused, lost, repeated, out of order or not durable.
@@ -59,7 +59,7 @@ def _run(broker: Broker, running: Running, count: int, single: int) -> Figures:
 
 
 def _charged(name: str, running: Running, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
-    """Rate, the broker's processor time a message in microseconds, and its memory afterwards in MB."""
+    """Rate, the broker's processor time for each message in microseconds, and its memory afterwards in MB."""
     before = proc.cpu_seconds(running.pids())
     rate = run()["rate"]
     return {

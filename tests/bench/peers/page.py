@@ -1,4 +1,4 @@
-"""The table in Markdown, and the place in the documentation that it is written into."""
+"""The table in Markdown, and writing it into a page of the documentation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MARKED = r"(<!-- measured: {} -->\n)(.*?)(<!-- end -->)"
 _GIB = 2**30
 
 Rounds = Mapping[str, Sequence[Figures]]
-"""Figures of each round by the broker's name."""
+"""The figures of each round, by broker."""
 
 
 def table(brokers: Sequence[Broker], rounds: Rounds) -> str:
-    """One column a broker; medians, and the least and the most of the rates."""
+    """One column for each broker: medians, and the minimum and maximum of the rates."""
     rows = [
         ["", *(broker.title for broker in brokers)],
         ["---"] * (len(brokers) + 1),
@@ -56,7 +56,7 @@ def table(brokers: Sequence[Broker], rounds: Rounds) -> str:
 
 
 def conditions(rounds: Rounds, count: int, single: int, today: date) -> str:
-    """What the table was made of and on."""
+    """The conditions under which the table was measured."""
     every = [figures for found in rounds.values() for figures in found]
     commit = median(figures[COMMIT] for figures in every)
     turns = max(map(len, rounds.values()))
@@ -75,7 +75,7 @@ def conditions(rounds: Rounds, count: int, single: int, today: date) -> str:
 
 
 def write(text: str, page: Path = PAGE, mark: str = "peers") -> None:
-    """Put this between the page's marks of this name."""
+    """Write the text between the page's marks of this name."""
     before = page.read_text(encoding="utf-8")
     marked = re.compile(_MARKED.format(mark), re.DOTALL)
     after, found = marked.subn(lambda mark: f"{mark[1]}\n{text}\n\n{mark[3]}", before)

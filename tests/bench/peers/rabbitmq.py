@@ -1,4 +1,4 @@
-"""RabbitMQ as it is installed on this machine: nodes of its own, with a quorum queue or a stream."""
+"""The RabbitMQ that is installed on this machine: private nodes, with a quorum queue or a stream."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.bench.peers.broker import QUEUES, Broker, BrokerProcess, PeerFailed, 
 from tests.support.ports import free_port
 
 SCRIPTS = (Path("/usr/lib/rabbitmq/bin"),)
-"""Where a package keeps what its wrappers in the path would run as another user."""
+"""Where packages keep the scripts; those in PATH are wrappers that switch to another user."""
 
 NATIVE = 4
-"""From this version on AMQP 1.0 is RabbitMQ's own; before, it is a plugin."""
+"""From this version on AMQP 1.0 is native; earlier versions have a plugin."""
 COMMAND_SECONDS = 120
 
 _DECLARE = (
@@ -26,14 +26,14 @@ _DECLARE = (
 
 
 class RabbitMq(Broker):
-    """One node, of which nothing is replicated, or a cluster on this one machine."""
+    """One node without replication, or a cluster on this machine."""
 
     def __init__(self, kind: str, version: str = "0", nodes: int = 1) -> None:
-        """``kind`` is ``quorum`` or ``stream``; the version is asked for by ``fetch``."""
+        """``kind`` is ``quorum`` or ``stream``; ``fetch`` finds out the real version."""
         self.name = f"rabbitmq-{kind}" if nodes == 1 else f"rabbitmq-{kind}-{nodes}"
         self._kind = kind
         self._nodes = nodes
-        # A stream keeps what was read.
+        # A stream keeps messages after they are read.
         self.is_consumed = kind == "quorum"
         # A quorum queue's Raft log is synced; a stream is written to the page cache.
         synced = "yes (Raft log)" if nodes == 1 else "yes, on most nodes (Raft log)"
@@ -41,7 +41,7 @@ class RabbitMq(Broker):
         self._is_of(version)
 
     def _is_of(self, version: str) -> None:
-        """Title, addresses, and whether a stream heeds the filter that says from where, depend on the version."""
+        """Set what depends on the version: title, addresses, and whether a stream supports the offset filter."""
         kind = "quorum queue" if self._kind == "quorum" else "stream"
         self.title = f"RabbitMQ {version} {kind}" + (f", {self._nodes} nodes" if self._nodes > 1 else "")
         self._is_native = int(version.split(".", maxsplit=1)[0]) >= NATIVE
@@ -49,18 +49,18 @@ class RabbitMq(Broker):
             self.replay = Replay(self.queue("bench"), {"rabbitmq:stream-offset-spec": "first"})
 
     def queue(self, name: str) -> str:
-        """Its address."""
+        """The address of a queue."""
         return f"/queues/{name}" if self._is_native else f"/amq/queue/{name}"
 
     def fetch(self, folder: Path) -> None:
-        """It has to be installed."""
+        """Check that it is installed."""
         _script("rabbitmq-server")
         with _port_mapper() as environment:
             self._is_of(_control(environment, "version").strip().splitlines()[-1])
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Running]:
-        """Nodes with a port mapper of their own."""
+        """Run nodes with their own port mapper."""
         with _port_mapper() as mapped, ExitStack() as stack:
             own = [self._node(folder / str(number), number) for number in range(1, self._nodes + 1)]
             environments = [mapped | environment for environment, _ in own]
@@ -69,7 +69,7 @@ class RabbitMq(Broker):
                 for environment, (_, port) in zip(environments, own, strict=True)
             ]
             for node, environment in zip(nodes, environments, strict=True):
-                # A link to a queue that is not there is refused: the node is up before there are any.
+                # A link to a missing queue is refused, so wait for the node alone first.
                 node.wait()
                 _control(environment, "await_startup")
             first = environments[0]
@@ -84,7 +84,7 @@ class RabbitMq(Broker):
             yield Running(nodes[0].address, lambda: [pid for node in nodes for pid in node.pids()])
 
     def _node(self, folder: Path, number: int) -> tuple[dict[str, str], int]:
-        """The environment of a node that keeps its files there, and its port."""
+        """The environment of a node with its files in ``folder``, and its port."""
         port = free_port()
         (folder / "home").mkdir(parents=True)
         (folder / "home" / ".erlang.cookie").write_text("bench")
@@ -107,7 +107,9 @@ class RabbitMq(Broker):
 
 @contextmanager
 def _port_mapper() -> Iterator[dict[str, str]]:
-    """Erlang's, and the environment in which it is found: where there is none, one is started that outlives all."""
+    """
+    Runs Erlang's port mapper; yields the environment that leads to it. Without it, a node starts one that never ends.
+    """
     port = free_port()
     with BrokerProcess(["epmd", "-port", str(port), "-address", "127.0.0.1"], port) as process:
         process.wait_for_port()
@@ -115,7 +117,7 @@ def _port_mapper() -> Iterator[dict[str, str]]:
 
 
 def _control(environment: Mapping[str, str], *arguments: str) -> str:
-    """What RabbitMQ's command for administrators prints."""
+    """The output of RabbitMQ's command for administrators."""
     done = subprocess.run(
         [_script("rabbitmqctl"), *arguments],
         check=False,

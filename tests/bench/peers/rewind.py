@@ -1,4 +1,4 @@
-"""Rewind as it is in this checkout, with its own settings."""
+"""Rewind from this checkout with its default settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support import postgresql
 
 
 class Rewind(Broker):
-    """A gateway without a configuration."""
+    """A gateway without a configuration file."""
 
     name = "rewind"
     title = f"Rewind {version('rewind-gateway')}"
@@ -22,11 +22,11 @@ class Rewind(Broker):
     replay = Replay("log://#queue/bench", FROM_BEGINNING)
 
     def queue(self, name: str) -> str:
-        """Made on first use."""
+        """The address of a queue, which is made on first use."""
         return f"queue://{name}"
 
     def fetch(self, folder: Path) -> None:
-        """It is at hand; its title says which commit it is, if that is known."""
+        """Always available; the title names the commit if that is known."""
         asked = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
         )
@@ -41,13 +41,13 @@ class Rewind(Broker):
 
 
 class RewindOnPostgreSql(Rewind):
-    """A gateway whose Message VPN is in PostgreSQL with a synchronous standby, all of them on this machine."""
+    """A gateway whose Message VPN is in PostgreSQL with a synchronous standby, all on this machine."""
 
     name = "rewind-postgresql"
     storage = "yes, on both servers"
 
     def fetch(self, folder: Path) -> None:
-        """PostgreSQL has to be installed; the title says which one."""
+        """PostgreSQL must be installed; the title names its version."""
         try:
             number = postgresql.version()
         except postgresql.NoServer as error:
@@ -57,7 +57,7 @@ class RewindOnPostgreSql(Rewind):
 
     @contextmanager
     def started(self, folder: Path) -> Iterator[Running]:
-        """Both servers, and then the gateway."""
+        """Run both servers, then the gateway."""
         with postgresql.server(quick=False) as primary:
             standby = primary.standby(synchronous=True)
             with gateway(folder / "data", f'[vpn.default.store]\nurl = "{primary.url()}"\n') as server:

@@ -1,4 +1,6 @@
-"""The comparison, with the one broker that is always at hand; the table of all brokers, and where it goes."""
+"""
+The comparison with the one broker that is always available; the table of all brokers, and the page that it goes into.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ PARENT = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c',
 
 
 def test_rewind_is_measured_in_all_that_it_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Messages come back durable, numbered and in order, or there would be no figure."""
+    """There are figures only if messages come back durable, numbered and in order."""
     status = main(
         ["rewind", "--count", "2000", "--single", "50", "--rounds", "1", "--json", "--keep-in", str(tmp_path)]
     )
@@ -44,7 +46,9 @@ def test_rewind_is_measured_in_all_that_it_does(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_brokers_children_are_counted_with_it() -> None:
-    """A start script that stays, or a virtual machine's helpers: their processor time and memory are the broker's."""
+    """
+    The processor time and memory of child processes, such as a virtual machine under a start script, are the broker's.
+    """
     with BrokerProcess([sys.executable, "-c", PARENT], free_port()) as process:
         wait_until(lambda: proc.cpu_seconds(process.pids()) >= 0.3, "its child has used so much")
         pids = process.pids()
@@ -54,7 +58,7 @@ def test_a_brokers_children_are_counted_with_it() -> None:
 
 
 def test_a_broker_is_ready_when_a_publisher_can_attach(tmp_path: Path) -> None:
-    """An open port is not enough."""
+    """An open port is not enough: an attach must succeed."""
     idle = [sys.executable, "-c", "import time; time.sleep(60)"]
     with RunningGateway(settings_for(tmp_path)) as gateway:
         host, _, port = gateway.address.partition(":")
@@ -77,7 +81,7 @@ REWIND, OTHER = Rewind(), BrokerJ()
 
 
 def figures(rate: float, others: float = 0.0) -> dict[str, float]:
-    """A round of a broker without replay."""
+    """A round of a broker that has no replay."""
     return {
         "publish": rate,
         "publish-cpu": 7.6,
@@ -99,7 +103,7 @@ ROUNDS = {
 
 
 def test_a_column_has_a_brokers_medians_least_and_most() -> None:
-    """What a broker does not do is a dash, not a zero."""
+    """A figure that a broker does not have is a dash, not a zero."""
     lines = table([REWIND, OTHER], ROUNDS).splitlines()
 
     assert lines[0] == f"| | {REWIND.title} | Qpid Broker-J 9.2.1 |"
@@ -112,7 +116,7 @@ def test_a_column_has_a_brokers_medians_least_and_most() -> None:
 
 
 def test_the_conditions_name_the_day_the_machine_and_what_disturbed_it() -> None:
-    """A table without them says nothing."""
+    """The day, the machine, and other processes that disturbed the run."""
     lines = conditions(ROUNDS, 100_000, 2_000, date(2026, 11, 22)).splitlines()
 
     assert max(map(len, lines)) <= 120
@@ -126,7 +130,7 @@ def test_the_conditions_name_the_day_the_machine_and_what_disturbed_it() -> None
 
 
 def test_the_table_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    """What stands around the marks of the documentation's page stays; a page without them is an error."""
+    """The text outside the marks stays; a page without marks is an error."""
     page, before = tmp_path / "figures.md", PAGE.read_text(encoding="utf-8")
     page.write_text(before, encoding="utf-8")
 
@@ -146,7 +150,7 @@ def test_the_table_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     [("3.10.8", "/amq/queue/bench", False), ("4.3.6", "/queues/bench", True)],
 )
 def test_rabbitmq_is_spoken_to_as_its_version_wants(version: str, address: str, can_replay: bool) -> None:
-    """Addresses changed with version 4; before it a stream heeds no offset over AMQP 1.0."""
+    """Addresses changed with version 4; before it, a stream ignores offsets over AMQP 1.0."""
     quorum, stream = RabbitMq("quorum", version), RabbitMq("stream", version)
 
     assert quorum.queue("bench") == stream.queue("bench") == address

@@ -1,1 +1,1 @@
-"""What is sent, by kind: every input is a function of dice alone, so that a number brings it back."""
+"""The inputs by kind. Every input is a function of its random numbers alone, so that its number reproduces it."""

@@ -1,4 +1,4 @@
-"""Whole connections: frames in any order with bytes changed, handshakes, sign-ins, and WebSockets around them."""
+"""Whole connections: frames in any order with changed bytes, handshakes, sign-ins, and WebSockets around them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CLIENT = (
     + amqp.flow_frame(1, 0, 3)
     + amqp.attach_frame(2, receiver=False, address=None)
 )
-"""A client with a sending link 0, a receiving link 1 and a relay 2, as the usual frames have it."""
+"""A client with a sending link 0, a receiving link 1 and a relay 2, on which the usual frames are sent."""
 COORDINATOR = 0x30
 
 Maker = Callable[[Random], Any]
@@ -50,7 +50,7 @@ Maker = Callable[[Random], Any]
 
 
 def _usual(dice: Random) -> bytes:
-    """What a client sends: another link, or something on one of those that there are."""
+    """A usual frame: another attach, or something on an existing link."""
     new, old, number = dice.randrange(3, 12), dice.randrange(3), dice.randrange(4)
     is_first = dice.random() < 0.5
     make = dice.choice(
@@ -78,7 +78,7 @@ def _number(dice: Random) -> UInt:
 
 
 def _state(dice: Random) -> Any:
-    """A delivery's state, also one of a transaction."""
+    """A delivery state, which may be transactional."""
     code = dice.choice((0x23, 0x24, 0x24, 0x25, 0x26, 0x27, 0x34, 0x33, 0x29))
     fields: list[Any] = []
     if code == 0x25:
@@ -123,12 +123,12 @@ _FIELDS: dict[int, tuple[Maker, ...]] = {
     amqp.DISPOSITION: (_chance(0.8), _number, _number, _chance(0.7), _state, _chance(0.1)),
     amqp.DETACH: (_handle, _chance(0.7), lambda dice: or_else(dice, None, 0.3)),
 }
-"""What makes the fields of performatives, of about the right types."""
+"""Functions that make the fields of performatives, mostly of the right types."""
 _ENDING = (amqp.OPEN, amqp.END, amqp.END, amqp.CLOSE, 0x19, 0x77)
 
 
 def _odd(dice: Random) -> bytes:
-    """A performative of those, or one of the others with any fields."""
+    """A performative with fields of those types, or another one with any fields."""
     code = dice.choice((*_FIELDS, amqp.TRANSFER, amqp.DISPOSITION, None))
     if code is None:
         return _on_channel(dice, dice.choice(_ENDING), list_of(dice, 1))
@@ -258,7 +258,7 @@ POST / HTTP/1.1
 
 
 def upgrade(dice: Random) -> bytes:
-    """A request for a WebSocket, which may have a mistake."""
+    """A WebSocket upgrade request, which may contain a mistake."""
     lines = _UPGRADE.splitlines()
     if dice.random() < 0.3:
         at = dice.randrange(len(lines))
@@ -270,7 +270,7 @@ def upgrade(dice: Random) -> bytes:
 
 
 def websocket_frame(dice: Random, content: bytes) -> bytes:
-    """A frame (RFC 6455 section 5.2), mostly a masked binary one that is whole."""
+    """A frame (RFC 6455 section 5.2), mostly masked, binary and complete."""
     opcode = 2 if dice.random() < 0.85 else dice.choice((0, 1, 8, 9, 10, 3, 15))
     reserved = 0 if dice.random() < 0.98 else dice.choice((0x40, 0x20, 0x10))
     first = opcode | (0x80 if dice.random() < 0.9 else 0) | reserved
@@ -299,7 +299,7 @@ def _websocket(dice: Random, _: int) -> bytes:
     while stream:
         size = dice.choice((1, 7, 100, 1_000, 10_000))
         sent += websocket_frame(dice, stream[:size])
-        # A frame for each octet of a stream would be many.
+        # A frame for each octet of a stream would be too many.
         if size == 1 and dice.random() < 0.9:
             sent += websocket_frame(dice, stream[size:])
             break

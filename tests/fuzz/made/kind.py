@@ -1,4 +1,4 @@
-"""A kind of input: who makes it, where it is sent, and what counts as its answer."""
+"""A kind of input: how it is made, where it is sent, and what counts as its answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Listener(enum.Enum):
     EVENT_HUBS = enum.auto()
     WEBSOCKET = enum.auto()
     SIGN_IN = enum.auto()
-    """Where passwords are asked for."""
+    """The listener that requires passwords."""
     ADMINISTRATION = enum.auto()
 
 
@@ -25,7 +25,7 @@ class Answer(enum.Enum):
     """What the gateway sends for each input that it has handled."""
 
     END = enum.auto()
-    """The end of the connection: it has one input."""
+    """The end of the connection: there is one input on each connection."""
     DETACH = enum.auto()
     DISPOSITION = enum.auto()
     STATUS = enum.auto()
@@ -33,7 +33,7 @@ class Answer(enum.Enum):
 
 
 class Step(NamedTuple):
-    """Something that is sent first, and how many frames of a performative, from the start on, are waited for then."""
+    """Something to send first; then the driver waits until this many frames of a performative have arrived in all."""
 
     sent: bytes
     code: int = 0
@@ -46,12 +46,12 @@ class Kind:
     One kind of input.
 
     Attributes:
-        name: What it is asked for by.
-        make: An input's bytes, by its dice and by its place on the connection (which numbers links and deliveries).
-        at_once: How many inputs a connection gets.
-        window: How many of them may wait for their answers.
-        begin: What the connection begins with.
-        end: What is sent behind the last input.
+        name: The name by which it is selected.
+        make: Makes an input from its dice and its place on the connection (which numbers links and deliveries).
+        at_once: The number of inputs on a connection.
+        window: The number of inputs that may wait for their answers.
+        begin: The first steps of the connection.
+        end: Bytes to send after the last input.
     """
 
     name: str
@@ -64,5 +64,5 @@ class Kind:
     end: bytes = b""
 
     def input(self, seed: int, number: int, place: int = 0) -> bytes:
-        """Input ``number`` of a seed, the same each time, at a place of its connection."""
+        """Input ``number`` of a seed, the same each time, for a place on its connection."""
         return self.make(Random(f"{seed}/{self.name}/{number}"), place)

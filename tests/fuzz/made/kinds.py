@@ -19,6 +19,6 @@ def all_kinds(document: Mapping[str, Any]) -> dict[str, Kind]:
     Every kind by its name.
 
     Args:
-        document: What the administration says of itself at ``/openapi.json``.
+        document: The administration's description at ``/openapi.json``.
     """
     return {kind.name: kind for kind in (*LINKS, *TRANSFERS, *STREAMS, requests(document))}

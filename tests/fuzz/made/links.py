@@ -1,4 +1,4 @@
-"""Attaches, each followed by its detach: addresses, filter-sets, and selectors with messages to look at."""
+"""Attaches, each followed by a detach: addresses, filter-sets, and selectors on a queue with messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AT_ONCE = 100
 
 
 def symbols(text: str) -> tuple[Symbol, ...]:
-    """A table of symbols."""
+    """The words of a text as symbols."""
     return tuple(map(Symbol, text.split()))
 
 
@@ -38,7 +38,7 @@ def performative(code: int, fields: list[Any]) -> bytes:
 def attach(
     place: int, dice: Random, where: Any, filters: Any = None, *, receiver: bool, browse: bool = False
 ) -> bytes:
-    """An attach with most fields as clients have them."""
+    """An attach whose other fields are those of usual clients."""
     capabilities = None
     if dice.random() < 0.3:
         chosen = dice.sample(CAPABILITIES, dice.randint(1, 3))
@@ -165,7 +165,7 @@ def _selectors(dice: Random, place: int) -> bytes:
 
 
 def looked_at(count: int) -> list[bytes]:
-    """Messages to put on the queue that selectors look at."""
+    """Messages for the queue on which the selectors are tried."""
     return [
         section(0x73, [f"id-{n}", b"user", None, "subject", None, n, *[None] * 4, "g", UInt(n)])
         + section(0x74, {"size": n, "name": "f" * n, "flag": n % 2 == 0, "p.a": None, "x": 1.5})

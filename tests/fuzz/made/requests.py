@@ -1,4 +1,4 @@
-"""Requests to the administration: operations with values that may be right, and bytes that are no request."""
+"""Requests to the administration: operations with values that may be valid, and bytes that are no request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LINE: dict[str, Any] = {
 
 
 def _schema(document: Mapping[str, Any], operation: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that an operation takes; of one that takes lines, those of a line."""
+    """The attributes of an operation's body; for an operation on lines, those of one line."""
     ((kind, content),) = operation["requestBody"]["content"].items()
     if kind != "application/json":
         return _LINE
@@ -54,10 +54,10 @@ def _schema(document: Mapping[str, Any], operation: Mapping[str, Any]) -> dict[s
 
 class Requests:
     """
-    Makes requests out of the administration's own description.
+    Makes requests from the administration's own description.
 
     Args:
-        document: What ``/openapi.json`` says. It is the same for one state of the code, and so are the requests.
+        document: The content of ``/openapi.json``. The same code gives the same description, and so the same requests.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -69,7 +69,7 @@ class Requests:
         ]
 
     def make(self, dice: Random, _: int) -> bytes:
-        """One request, framed as HTTP has it but for one in a hundred."""
+        """One request; one in a hundred is not framed as HTTP requires."""
         path, method, operation = dice.choice(self._operations)
         for parameter, usual in (("vpn", "default"), ("log", "default"), *_NAMED):
             name = dice.choice(_NAMES) if dice.random() < 0.9 else word(dice)[:50]
@@ -113,7 +113,7 @@ class Requests:
 
 
 def requests(document: Mapping[str, Any]) -> Kind:
-    """The kind that asks the administration."""
+    """The kind of inputs that are requests to the administration."""
     end = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     return Kind(
         "http", Listener.ADMINISTRATION, Answer.STATUS, Requests(document).make, at_once=AT_ONCE, end=end

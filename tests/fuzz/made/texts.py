@@ -1,4 +1,4 @@
-"""Texts by grammar: selectors, addresses and starts of a replay, right ones, odd ones, and ones with a mistake."""
+"""Texts from a grammar: selectors, addresses and replay starts; valid ones, odd ones, and ones with a mistake."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from urllib.parse import quote
 from tests.fuzz.made.values import EDGES, word
 
 QUEUES = tuple(f"q{number}" for number in range(24))
-"""Names of queues: few, as each that is made stays."""
+"""Names of queues: few, because every queue that is made stays."""
 
 DEEPEST = 12
 
 
 class Grammar:
     """
-    Makes texts by rules.
+    Makes texts from rules.
 
     Args:
-        rules: Each begins a line, `name: alternative | alternative`, all as likely as one another, in which `{name}`
-            stands for what another rule makes. Beyond a depth the first one is taken, which is to lead no deeper.
-        made: Rules that are code.
+        rules: One a line, `name: alternative | alternative`, with equal chances. In an alternative `{name}`
+            stands for the text of another rule. Beyond a depth the first alternative is used, which must end it.
+        made: Rules that are functions.
     """
 
     def __init__(self, rules: str, made: Mapping[str, Callable[[Random], str]]) -> None:
@@ -34,7 +34,7 @@ class Grammar:
         self._made = made
 
     def make(self, dice: Random, name: str, depth: int = 0) -> str:
-        """A text by this rule."""
+        """A text from the rule ``name``."""
         if name in self._made:
             return self._made[name](dice)
         alternatives = self._rules[name]
@@ -97,7 +97,7 @@ _RULES = r"""
 
 
 def mistaken(dice: Random, text: str, chance: float = 0.12) -> str:
-    """A text that is now and then cut, doubled, or has something put in."""
+    """The text, which is sometimes cut, doubled, or has something inserted."""
     if dice.random() >= chance:
         return text
     at = dice.randrange(len(text) + 1)
@@ -106,7 +106,7 @@ def mistaken(dice: Random, text: str, chance: float = 0.12) -> str:
 
 
 def selector(dice: Random) -> str:
-    """A message selector (JMS 2.0 section 3.8), or what looks like one."""
+    """A message selector (JMS 2.0 section 3.8), or something similar."""
     rolled = dice.random()
     if rolled < 0.01:
         deep = dice.choice((10, 100, 1_000, 2_000))
@@ -114,7 +114,7 @@ def selector(dice: Random) -> str:
     if rolled < 0.02:
         return dice.choice((" AND ", " OR ", "+")).join(["size"] * dice.choice((50, 400, 900)))
     if rolled < 0.04:
-        # A position as clients of Event Hubs select it.
+        # A position as Event Hubs clients select it.
         return mistaken(dice, _GRAMMAR.make(dice, "position"), 0.1)
     if rolled < 0.06:
         return "replay-start = " + _GRAMMAR.make(dice, "string")
@@ -122,7 +122,7 @@ def selector(dice: Random) -> str:
 
 
 def start(dice: Random) -> str:
-    """The text of a replay's start."""
+    """The text of a replay start."""
     return mistaken(dice, _GRAMMAR.make(dice, "start"), 0.08)
 
 

@@ -1,4 +1,4 @@
-"""Messages: sections of every sort, and the requests that RabbitMQ's and Event Hubs' clients send to their nodes."""
+"""Messages: all sorts of sections, and the requests of RabbitMQ's and Event Hubs' clients to their management nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.system.corpus import BEGUN
 
 AT_ONCE = 100
 REQUESTS_AT_ONCE = 4
-"""Half of what a node for requests gives credit for: credit comes with the answer, some time behind the outcome."""
+"""Half of a request node's initial credit: new credit comes with the answer, some time after the outcome."""
 
 _FRAME_BYTES = 30_000
 MANY = 10_000
@@ -45,7 +45,7 @@ def _section(code: int, content: Any) -> bytes:
 
 
 def _pieces(dice: Random, number: int, message: bytes, *, handle: int = 0) -> bytes:
-    """A delivery, mostly in one transfer, now and then in more, or aborted behind its first."""
+    """A delivery: mostly one transfer, sometimes several, sometimes aborted after its first."""
     if dice.random() < 0.9:
         return amqp.transfer_frame(handle, number, message)
     cut = dice.randrange(len(message) + 1)
@@ -103,7 +103,7 @@ _SECTIONS: tuple[tuple[int, float, Callable[[Random], Any]], ...] = (
     (0x73, 0.6, _properties),
     (0x74, 0.5, lambda dice: map_of(dice, key=word)),
 )
-"""What comes in front of a body: its code, how often, and how it is made."""
+"""The sections before the body: code, probability, and the function that makes the content."""
 
 
 def message(dice: Random) -> bytes:
@@ -144,7 +144,7 @@ _FIRST_IDS = (0, 0, 2**32 - 5)
 
 
 def _apart(dice: Random, place: int) -> bytes:
-    """A delivery of one of three links that count their ids apart; now and then its sender says something of it."""
+    """A delivery on one of three links with separate delivery ids; sometimes its sender settles it."""
     turn, handle = divmod(place, len(_FIRST_IDS))
     number = (_FIRST_IDS[handle] + turn) % 2**32
     said = amqp.disposition(number, number, receiver=False) if dice.random() < 0.1 else b""
@@ -276,7 +276,7 @@ def _event_hubs(dice: Random, place: int) -> bytes:
 
 
 def _batch(place: int, content: bytes) -> bytes:
-    """A delivery with the message format of a batch, in frames that are not too large."""
+    """A delivery with the message format of a batch, in frames below the size limit."""
     pieces = [content[at : at + _FRAME_BYTES] for at in range(0, len(content), _FRAME_BYTES)] or [b""]
     fields = [UInt(2), UInt(place), place.to_bytes(4, "big"), UInt(0x80013700), False]
     return b"".join(
@@ -297,7 +297,7 @@ _TO_HUBS = (
     Step(amqp.transfer_frame(0, 0, _put_token(token("sb://host/"))), amqp.TRANSFER, 1),
     Step(_TO_THE_REST, amqp.FLOW, 3),
 )
-"""Nothing may be attached before the token is there."""
+"""A link to the hub may be attached only after the token has been put."""
 
 
 def _kind(name: str, make: Any, where: Listener, *begin: Step, window: int = AT_ONCE) -> Kind:

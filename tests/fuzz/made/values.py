@@ -1,4 +1,4 @@
-"""AMQP values by chance: of every type, nested, at the edges of their ranges, and now and then encoded wrong."""
+"""Random AMQP values: of every type, nested, at the edges of their ranges, and sometimes encoded wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EDGES = (
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A table of words that have no spaces in them."""
+    """The words of a text."""
     return tuple(text.split())
 
 
@@ -48,7 +48,7 @@ _DEEPEST = 4
 
 
 class Encoded(NamedTuple):
-    """Bytes that stand where a value would, right or wrong."""
+    """Bytes in the place of a value, valid or not."""
 
     content: bytes
 
@@ -58,23 +58,23 @@ _WRONG = """
     e002ff54 d1ffffffff000000024040 73ffffffff 837fffffffffffffff c10100 80 a301ff
 """
 WRONG = (*map(bytes.fromhex, words(_WRONG)), bytes(40), b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01" * 60)
-"""Encodings that are none, or that say more than there is."""
+"""Invalid encodings, or ones that announce more than follows."""
 
 
 def octets(dice: Random, most: int = 40) -> bytes:
-    """Some bytes."""
+    """Random bytes."""
     return dice.randbytes(dice.randrange(most + 1))
 
 
 def whole(dice: Random, bits: int, *, signed: bool = False) -> int:
-    """A whole number of so many bits, often at an edge."""
+    """An integer of this many bits, often at the edge of its range."""
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     chosen = dice.choice(EDGES) if dice.random() < 0.6 else dice.randint(low, high)
     return min(max(chosen, low), high)
 
 
 def word(dice: Random) -> str:
-    """A text, mostly one that means something somewhere."""
+    """A text, mostly a word that has a meaning somewhere in the product."""
     if dice.random() < 0.8:
         return dice.choice(WORDS)
     return "".join(
@@ -84,7 +84,7 @@ def word(dice: Random) -> str:
 
 
 def symbol(dice: Random) -> Symbol:
-    """A symbol of what texts are ASCII."""
+    """A symbol from an ASCII text."""
     return Symbol(word(dice).encode("ascii", "replace").decode())
 
 
@@ -93,7 +93,7 @@ def list_of(dice: Random, depth: int) -> list[Any]:
 
 
 def map_of(dice: Random, depth: int = 0, key: Callable[[Random], Any] | None = None) -> dict[Any, Any]:
-    """A map whose keys are of the kind that is asked for, or of any that can be keys."""
+    """A map whose keys are made by ``key``, or are of any type that can be a key."""
     make = key or (lambda dice: dice.choice((word, symbol, lambda dice: ULong(whole(dice, 64))))(dice))
     return {make(dice): value(dice, depth + 1) for _ in range(dice.randrange(4))}
 
@@ -126,7 +126,7 @@ _SIMPLE: tuple[Callable[[Random], Any], ...] = (
 
 
 def value(dice: Random, depth: int = 0) -> Any:
-    """Any value of AMQP's."""
+    """Any AMQP value."""
     if depth >= _DEEPEST or dice.random() < 0.75:
         return dice.choice(_SIMPLE)(dice)
     which = dice.randrange(4)
@@ -141,7 +141,7 @@ def value(dice: Random, depth: int = 0) -> Any:
 
 
 def or_else(dice: Random, right: Any, chance: float = 0.05) -> Any:
-    """What is right, but now and then any value, or none."""
+    """``right``, or with this probability any value or null."""
     rolled = dice.random()
     if rolled >= chance:
         return right
@@ -149,12 +149,12 @@ def or_else(dice: Random, right: Any, chance: float = 0.05) -> Any:
 
 
 def or_wrong(dice: Random, right: Any, chance: float = 0.01) -> Any:
-    """What is right, but now and then bytes that are no value."""
+    """``right``, or with this probability bytes that are no value."""
     return Encoded(dice.choice(WRONG)) if dice.random() < chance else right
 
 
 def put(content: Any) -> bytes:
-    """``encode`` for values that may hold ``Encoded`` bytes; what has no encoding becomes null."""
+    """``encode`` for values that may contain ``Encoded`` bytes; a value without an encoding becomes null."""
     if isinstance(content, Encoded):
         return content.content
     if isinstance(content, Described):
@@ -175,7 +175,7 @@ def _counted(code: int, count: int, items: bytes) -> bytes:
 
 
 def changed(dice: Random, stream: bytes, most: int = 4) -> bytes:
-    """A stream with some bytes set, put in, taken out, or cut off."""
+    """A stream in which some bytes are changed, inserted, removed or cut off."""
     content = bytearray(stream)
     for _ in range(dice.randint(1, most)):
         at = dice.randrange(len(content) + 1)
