@@ -161,6 +161,7 @@ def test_a_topic_endpoint_is_made_and_gets_another_topic(console: Console, gatew
     page.get_by_label("Another topic").fill("a//b")
     page.get_by_role("button", name="Change").click()
     expect(page.get_by_role("alert")).to_be_visible()
+    assert gateway.subscriptions("reports") == ["a/>"]
     page.get_by_label("Another topic").fill("b/>")
     page.get_by_role("button", name="Change").click()
     expect(page.get_by_text("reports subscribes to b/>")).to_be_visible()
