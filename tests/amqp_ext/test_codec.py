@@ -295,7 +295,7 @@ def test_any_byte_buffer_can_be_decoded(kind: type) -> None:
 
 @pytest.mark.parametrize("nest", [described_deeply, nested_lists, nested_arrays])
 def test_nesting_stops_at_the_limit(nest: Any) -> None:
-    """A value of MAX_DEPTH levels decodes; deeper ones are refused, be it by ten thousand levels."""
+    """Values nested up to the limit decode; deeper ones are refused, even at ten thousand levels."""
     allowed = nest(MAX_DEPTH - 2)
     assert decode(allowed)[1] == len(allowed)
     for levels in (MAX_DEPTH, 10_000):
@@ -428,7 +428,7 @@ PROTON_VALUES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
         st.dictionaries(KEYS, inner, max_size=4),
-        # proton loses its place behind a descriptor of a described value, in its own bytes as well
+        # proton reads a described value within a described value wrongly, even in its own bytes
         st.builds(Described, DESCRIPTORS, inner.filter(lambda value: not isinstance(value, Described))),
     ),
     max_leaves=8,
@@ -437,7 +437,7 @@ PROTON_VALUES = st.recursive(
 
 @given(PROTON_VALUES)
 def test_we_read_what_proton_writes_and_it_reads_what_we_write(value: Any) -> None:
-    """Our decoder gives back what proton was told to encode, and what it encodes of what it has decoded of ours."""
+    """Our decoder reads what proton encodes of a value, and what proton encodes again after decoding our bytes."""
     told, heard = proton.Data(), proton.Data()
     told.put_object(to_proton(value))
     ours = encode(value)

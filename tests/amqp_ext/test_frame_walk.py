@@ -1,4 +1,4 @@
-"""Frames read before an engine has them."""
+"""Frames that are read, and partly rewritten, before the engine gets them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.support.frames import (
     framed,
 )
 
-# --- The walk over a peer's frames, as values: what the engine is handed, whatever comes in whatever pieces -----------
+# --- The walk over a peer's frames: what the engine gets, and what is found -------------------------------------------
 
 LARGEST = 2_000
 WINDOWS = [UInt(0), UInt(9), UInt(0), UInt(9)]
@@ -94,14 +94,14 @@ frames = st.one_of(
 
 
 def walked(walk: FrameWalk, pieces: list[bytes]) -> tuple[bytes, list[Finding]]:
-    """All that the engine is handed, and all that is found."""
+    """The bytes that the engine gets, and the findings."""
     found = [piece for data in pieces for piece in walk.pieces_of(data)]
     return b"".join(data for data, _ in found), [finding for _, finding in found if finding is not None]
 
 
 @given(st.lists(frames, max_size=8).map(b"".join), st.lists(st.integers(0, 60), max_size=6))
 def test_the_same_is_made_of_it_in_whatever_pieces_it_comes(data: bytes, cuts: list[int]) -> None:
-    """And what is held of a frame that is not whole is less than the largest."""
+    """Bytes and findings do not depend on how the input is cut, and less than a largest frame is held back."""
     data = OPENED + BOTH_ATTACHED + data
     whole = FrameWalk(LARGEST, 4)
     expected = walked(whole, [data])
@@ -116,14 +116,14 @@ def test_the_same_is_made_of_it_in_whatever_pieces_it_comes(data: bytes, cuts: l
 
 @given(st.lists(frames, max_size=8).map(b"".join))
 def test_nothing_is_made_up(data: bytes) -> None:
-    """Whatever comes, the engine is handed what came, or less, or the same by another spelling; in linear time."""
+    """Of any bytes, the engine gets hardly more than came (ids may be longer), and a connection fails at most once."""
     handed_on, found = walked(FrameWalk(LARGEST, 4), [OPENED, data])
     assert len(handed_on) <= len(OPENED) + len(data) + 64
     assert sum(isinstance(finding, BadConnection) for finding in found) <= 1
 
 
 def test_an_octet_at_a_time() -> None:
-    """Each frame is handed on as it is whole, no sooner."""
+    """Bytes that arrive one by one give the same frames and the same finding."""
     walk = FrameWalk(LARGEST, 4)
     data = OPENED + ATTACHED + ECHO
     handed_on, found = walked(walk, [bytes([octet]) for octet in data])
@@ -131,7 +131,7 @@ def test_an_octet_at_a_time() -> None:
 
 
 def test_what_follows_a_request_goes_along_with_it_up_to_the_next_flow() -> None:
-    """Engines write a drain in front of the settlements that make room for what it is to bring."""
+    """A peer's engine may write a drain before the settlements that make room for the drained messages."""
     settled = frame(DISPOSITION, [True, UInt(0), UInt(3), True, Described(ULong(0x24), [])])
     walk = FrameWalk(LARGEST, 4)
     walk.pieces_of(OPENED)
@@ -140,7 +140,7 @@ def test_what_follows_a_request_goes_along_with_it_up_to_the_next_flow() -> None
 
 
 def test_a_bad_frame_is_cut_out_and_what_is_behind_it_on_its_session() -> None:
-    """Other sessions' frames, and the peer's end, are handed on."""
+    """The engine still gets the frames of other sessions, and the peer's end."""
     walk = FrameWalk(LARGEST, 4)
     begun = frame(BEGIN, BEGUN, channel=1)
     bad, late = frame(DETACH, [UInt(3), True]), frame(TRANSFER, [UInt(0), UInt(0), b"t"])
@@ -152,14 +152,14 @@ def test_a_bad_frame_is_cut_out_and_what_is_behind_it_on_its_session() -> None:
 
 
 def test_handles_and_channels_are_told_in_the_order_in_which_they_come() -> None:
-    """For those who hear of sessions and links from the engine, which does not say them."""
+    """Channels and handles are kept in order, as the engine reports sessions and links without them."""
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, ATTACHED, frame(ATTACH, ["m", UInt(2), True])])
     assert (list(walk.begun_channels), [one[:2] for one in walk.attached]) == ([0], [(0, 0), (0, 2)])
 
 
 def test_an_outcome_in_a_transaction_is_found_with_its_range() -> None:
-    """Across the end of the numbers, and by whichever descriptor."""
+    """The range may wrap around at 32 bits, and the state's descriptor may be a code or a symbol."""
     for descriptor in (ULong(0x34), Symbol("amqp:transactional-state:list")):
         state: Any = Described(descriptor, [b"txn"])
         said = frame(DISPOSITION, [True, UInt(2**32 - 1), UInt(1), True, state])
@@ -168,13 +168,13 @@ def test_an_outcome_in_a_transaction_is_found_with_its_range() -> None:
 
 
 def test_what_says_that_it_is_too_large_is_handed_on_with_all_behind_it() -> None:
-    """The engine says what is wrong with it."""
+    """A frame that declares too large a size is left to the engine, which reports the error."""
     walk = FrameWalk(LARGEST, 4)
     large = (LARGEST + 1).to_bytes(4, "big") + b"\x02\x00\x00\x00"
     assert walked(walk, [OPENED + large, b"more"]) == (OPENED + large + b"more", [])
 
 
-# --- delivery-ids that are counted apart ------------------------------------------------------------------------------
+# --- delivery-ids that a peer counts for each link --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,8 @@ def test_what_says_that_it_is_too_large_is_handed_on_with_all_behind_it() -> Non
 def test_deliveries_that_links_count_apart_are_counted_over_all(
     sent: list[Any], own_ids: list[int], found: list[type], count: int
 ) -> None:
-    """What says so comes before the first of them, and once; those that are to be settled are remembered."""
+    """The engine gets ids counted over all links. ``Separation`` is found once, before the first renumbered delivery,
+    and unsettled deliveries are remembered."""
     walk = FrameWalk(LARGEST, 4)
     data = b"".join(transferred(*one) for one in sent)
     walked(walk, [OPENED, BOTH_ATTACHED])
@@ -251,7 +252,7 @@ def test_deliveries_that_links_count_apart_are_counted_over_all(
 
 
 def test_the_engine_is_told_first_that_its_output_is_to_be_translated() -> None:
-    """Before it has what it may answer at once, and behind a request that has come before."""
+    """``Separation`` comes after earlier requests, and before the transfer that the engine may answer immediately."""
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0)])
     pieces = walk.pieces_of(ECHO + transferred(1, 0) + transferred(0, 1))
@@ -265,7 +266,7 @@ def test_the_engine_is_told_first_that_its_output_is_to_be_translated() -> None:
 
 
 def test_a_transfer_that_would_not_fit_its_frame_has_no_id() -> None:
-    """The next is meant then."""
+    """If the renumbered id would make the frame too large, it is left out, which means the next id."""
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 300)])
     room = LARGEST - len(transferred(1, 3))
@@ -282,7 +283,7 @@ def accepted(first: int, last: int, channel: int = 5, *, peer_sends: bool = True
 
 
 def test_outcomes_are_said_by_the_peer_s_ids() -> None:
-    """On the channel that answers its session, and no other; what we have sent is no concern of it."""
+    """Outcomes of the peer's deliveries are rewritten to the peer's ids, only on the channel of its session."""
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, BOTH_ATTACHED, frame(BEGIN, BEGUN, channel=1)])
     begins = ECHO + frame(BEGIN, BEGUN, channel=5)
@@ -303,7 +304,7 @@ def test_outcomes_are_said_by_the_peer_s_ids() -> None:
     ("last", "said"), [(frame(DETACH, [UInt(1), True]), accepted(0, 0)), (frame(END, []), accepted(0, 0))]
 )
 def test_nothing_is_said_of_links_that_are_gone(last: bytes, said: bytes) -> None:
-    """Nor held of them, though the engine may have an outcome yet; the channel's next session is another."""
+    """Deliveries of a detached link or an ended session are forgotten: a late outcome of them is left out."""
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0), transferred(1, 7), last])
     walk.saw_begins(frame(BEGIN, BEGUN, channel=5))
@@ -315,7 +316,7 @@ def test_nothing_is_said_of_links_that_are_gone(last: bytes, said: bytes) -> Non
 
 
 def test_what_a_peer_says_of_its_own_deliveries_is_cut_out_where_it_counts_apart() -> None:
-    """Its ids do not say which it means; before that they do."""
+    """Once ids are counted for each link, the peer's dispositions as sender are ambiguous, and left out."""
     walk = FrameWalk(LARGEST, 4)
     settled = accepted(0, 0, 0, peer_sends=False)
     assert walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0), settled])[0].endswith(settled)
@@ -325,7 +326,7 @@ def test_what_a_peer_says_of_its_own_deliveries_is_cut_out_where_it_counts_apart
 
 
 def test_a_session_that_is_begun_again_begins_with_any_id() -> None:
-    """Its channel's last session is no concern of it."""
+    """A new session on a channel may begin with any delivery-id, whatever the last session had."""
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, ATTACHED, transferred(0, 0), frame(END, []), frame(BEGIN, BEGUN), ATTACHED])
     assert walked(walk, [transferred(0, 9), transferred(0, 10)]) == (
@@ -335,7 +336,7 @@ def test_a_session_that_is_begun_again_begins_with_any_id() -> None:
 
 
 def test_a_peer_is_remembered_no_more_than_it_has_unsettled() -> None:
-    """However its links come and go, and its ids jump."""
+    """Only unsettled deliveries are remembered, however often links attach and detach and ids jump."""
     dice = Random(5)
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, BOTH_ATTACHED, transferred(0, 0)])
@@ -352,14 +353,14 @@ def test_a_peer_is_remembered_no_more_than_it_has_unsettled() -> None:
     ]
 
 
-# --- Flow frames read and completed beside the engine, as bytes -------------------------------------------------------
+# --- Flow frames that are read and completed as bytes -----------------------------------------------------------------
 
 SESSION = [UInt(1), UInt(2), UInt(3), UInt(4)]
 
 
 @given(st.lists(st.binary(max_size=40)), st.binary(max_size=40))
 def test_cutting_loses_nothing(bodies: list[bytes], rest: bytes) -> None:
-    """Whole frames come one by one, and what is behind them as it is, whatever it is."""
+    """Whole frames come one by one, and the rest as it is."""
     whole = [framed(body) for body in bodies]
     pieces = list(frames_of(b"".join(whole) + rest))
     assert pieces[: len(whole)] == whole
@@ -382,12 +383,12 @@ def test_cutting_loses_nothing(bodies: list[bytes], rest: bytes) -> None:
     ],
 )
 def test_what_a_flow_asks_for(link: list[Any], expected: StateRequest | None) -> None:
-    """An echo asks, and a drain of a link; credit reaches to a delivery-count that wraps around at 32 bits."""
+    """A flow asks for state by an echo, or by a drain of a link; the delivery-count plus credit wraps at 32 bits."""
     assert state_request_of([*SESSION, *link, *[None] * (7 - len(link))]) == expected
 
 
 def test_a_sessions_state_is_completed_with_a_links() -> None:
-    """The first flow of no link gets the link's fields on its own channel; all else goes as it is."""
+    """The first flow without a link gets the link's fields and keeps its channel; other frames stay as they are."""
     before, after = frame(FLOW, [*SESSION, UInt(0), UInt(0), UInt(1)]), frame(0x15, [True, UInt(0)])
     output = with_link_state(
         before + frame(FLOW, SESSION, channel=6) + after, 9, count=-1, credit=3, is_drain=True
@@ -399,19 +400,19 @@ def test_a_sessions_state_is_completed_with_a_links() -> None:
 
 
 def test_where_there_is_no_sessions_state_nothing_is_completed() -> None:
-    """Output without a flow of a session goes as it is."""
+    """Output without a session's flow stays as it is."""
     output = frame(0x12, [Symbol("a")]) + b"\x00\x00"
     assert with_link_state(output, 0, count=0, credit=0, is_drain=False) == output
 
 
 def test_begins_say_the_greatest_handle() -> None:
-    """Whatever the engine said there; all else goes as it is."""
+    """A begin gets this handle-max in place of the engine's; other frames stay as they are."""
     before, begin = frame(FLOW, SESSION), frame(BEGIN, [None, *SESSION[1:]], channel=3)
     written = with_handle_max(before + begin + before, 7)
     assert written == before + frame(BEGIN, [None, *SESSION[1:], UInt(7)], channel=3) + before
 
 
-# --- Delivery-ids that a peer counts apart for each link --------------------------------------------------------------
+# --- The table of delivery-ids that a peer counts for each link -------------------------------------------------------
 
 HANDLES = st.integers(0, 3)
 IDS = st.sampled_from([0, 1, 7, ID_MODULUS - 2, ID_MODULUS - 1])
@@ -439,7 +440,8 @@ def expanded(ranges: list[tuple[int, int]]) -> list[int]:
 def test_each_delivery_is_settled_by_the_id_that_its_link_has_for_it(
     next_id: int, firsts: list[int], steps: list[tuple[str, int, object]]
 ) -> None:
-    """Once, and not if its link is gone; those from before have one id; what is held is what is unsettled."""
+    """Each delivery is settled once, by its link's id, unless the link is gone. Deliveries from before the table keep
+    their ids. The table has exactly the unsettled deliveries."""
     ids = SeparateIds(next_id)
     unsettled: dict[int, tuple[int, int]] = {}
     newest: dict[int, tuple[int, int]] = {}
@@ -481,7 +483,7 @@ def test_each_delivery_is_settled_by_the_id_that_its_link_has_for_it(
 
 
 def test_ids_that_have_come_round_are_not_taken_for_those_from_before() -> None:
-    """After more than half of all numbers."""
+    """After more than half of all ids, new deliveries are not mistaken for those from before the table."""
     ids = SeparateIds(5)
     ids._next = 2**31 + 9
     ids.begin(0, 77, is_settled=False)

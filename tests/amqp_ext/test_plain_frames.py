@@ -1,4 +1,4 @@
-"""Frames that need no closer look: those in C are those in Python, and each has what it needs."""
+"""Plain frames, which are skipped without decoding: the versions in C and in Python skip the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ dispositions = st.tuples(booleans, numbers, numbers, booleans, states, booleans)
 
 @st.composite
 def frames(draw: st.DrawFn) -> bytes:
-    """One frame, most often of the kinds that are looked for; any number of trailing fields is left out."""
+    """One frame, most often a transfer or a disposition, with any number of trailing fields left out."""
     code, fields = draw(
         st.one_of(
             transfers.map(lambda fields: (TRANSFER, fields)),
@@ -59,14 +59,14 @@ def frames(draw: st.DrawFn) -> bytes:
 
 
 def skipped(skip: Any, data: bytes, position: int = 0) -> tuple[int, dict[int, int]]:
-    """Where it ends, and the next delivery-ids then."""
+    """Where the skipped frames end, and the next delivery-ids at that point."""
     next_ids = dict(NEXT_IDS)
     return skip(data, position, BEGUN, CONTINUED, next_ids), next_ids
 
 
 @given(st.lists(frames(), max_size=4).map(b"".join) | st.binary(max_size=80), st.integers(0, 3))
 def test_c_and_python_skip_the_same(data: bytes, cut: int) -> None:
-    """Whatever comes, whole or cut, right or wrong, and nothing behind the end, whatever sizes it says."""
+    """Both versions skip the same of any bytes, cut or damaged, and never beyond the end."""
     data = data[: max(len(data) - cut, 0)]
     assert skipped(in_c, data) == skipped(plain_frames, data)
     assert 0 <= skipped(in_c, data)[0] <= len(data)
@@ -96,7 +96,7 @@ def whole(handle: int, *more: Any, tag: Any = b"t", channel: int = 0, number: in
 def test_what_comes_by_the_thousand_is_skipped(
     skip: Any, plain: list[bytes], next_ids: dict[int, int]
 ) -> None:
-    """Up to what is something else; deliveries are counted, and their middle parts not."""
+    """Frames are skipped up to one of another kind; ids rise with each delivery, but not with its middle transfers."""
     whole_ones = b"".join(plain)
     assert skipped(skip, whole_ones + frame(BEGIN, [])) == (len(whole_ones), next_ids)
     assert skipped(skip, frame(BEGIN, []) + whole_ones, len(frame(BEGIN, [])))[1] == next_ids
@@ -129,8 +129,8 @@ def test_what_comes_by_the_thousand_is_skipped(
 )
 def test_what_may_mean_something_is_looked_at(skip: Any, looked_at: bytes) -> None:
     """
-    What lacks a field, or has one of another form; has another id than the next; begins or ends a message of many
-    parts; is part of a transaction, or said by a sender.
+    Not skipped is a frame that lacks a field or has an unusual one, has another id than the next, begins or ends a
+    delivery of many transfers, belongs to a transaction, or is a sender's disposition.
     """
     assert skipped(skip, looked_at) == (0, NEXT_IDS)
 
@@ -140,7 +140,7 @@ def test_what_may_mean_something_is_looked_at(skip: Any, looked_at: bytes) -> No
     "looked_at", [whole(0), frame(TRANSFER, [UInt(1), None, None, None, None, True], b"middle")]
 )
 def test_a_session_that_has_no_next_id_has_its_transfers_looked_at(skip: Any, looked_at: bytes) -> None:
-    """Before its first, or as its links count apart."""
+    """No transfer is skipped before the session's first id is known, or where ids are counted for each link."""
     assert skip(looked_at, 0, BEGUN, CONTINUED, {}) == 0
 
 
@@ -154,7 +154,7 @@ def test_a_session_that_has_no_next_id_has_its_transfers_looked_at(skip: Any, lo
 def test_what_is_like_the_one_before_is_told_from_what_is_almost(
     alike: Sequence[bytes], which: int, place: int, octet: int
 ) -> None:
-    """Of three that are alike, one has another octet, anywhere; half the time they are what comes most often."""
+    """Among three equal frames, one differs in an octet anywhere: both versions skip the same."""
     one = alike[which]
     place %= len(one)
     changed = one[:place] + bytes([octet]) + one[place + 1 :]

@@ -1,4 +1,4 @@
-"""Topics, replay-ids and lifetimes."""
+"""Topics, replay ids and lifetime policies."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_published_topic_may_hold_wildcard_characters_and_empty_levels() -> No
 
 
 def test_patterns_are_equal_by_their_text() -> None:
-    """Two readings of one text are one subscription."""
+    """Patterns parsed from the same text are equal and have the same hash."""
     assert pattern("a/*") == pattern("a/*")
     assert len({pattern("a"), pattern("a"), pattern("!a")}) == 2
     assert str(pattern("!a/>")) == "!a/>"
@@ -145,8 +145,8 @@ def test_patterns_are_equal_by_their_text() -> None:
 
 def test_exceptions_win_and_alone_match_nothing_unless_all_is_implied() -> None:
     """
-    In whatever order they are given. A queue with only exceptions takes nothing; a log with only exceptions, or none,
-    takes all the rest.
+    Exceptions win in any order of the patterns. With exceptions only, a queue matches nothing, and a log matches
+    everything else; without any pattern, a log matches everything.
     """
     taken = TopicFilter([pattern("!ORDERS/SLCE"), pattern("ORDERS/S*")])
     assert [taken.matches(f"ORDERS/{name}") for name in ("SOL", "SLCE", "A")] == [True, False, False]
@@ -177,7 +177,7 @@ def test_more_topics_than_are_remembered_still_match() -> None:
 
 
 def naive_match(subscriptions: dict[int, set[TopicPattern]], topic: str, reserved: bool) -> tuple[int, ...]:
-    """What ``SubscriptionTrie.match`` has to answer, by asking every pattern."""
+    """The right result of ``SubscriptionTrie.match``, by matching every pattern."""
 
     def hits(one: TopicPattern) -> bool:
         hidden = not reserved and is_reserved(topic) and one.starts_with_wildcard
@@ -193,8 +193,8 @@ def naive_match(subscriptions: dict[int, set[TopicPattern]], topic: str, reserve
 
 class TrieUnderChange(RuleBasedStateMachine):
     """
-    Adds, removals and matches in any order, against a plain dictionary: each change says whether it was one, a key is
-    given once, in the order of first adds, and its exceptions are its own.
+    Adds, removes and matches in any order, compared with a dictionary. Each change returns whether it changed anything.
+    A match gives each key once, in the order of first adds, and a key's exceptions apply to that key only.
     """
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ def test_reading_undoes_writing(generation: int, number: int) -> None:
 
 @given(generation=_fields, numbers=st.tuples(_fields, _fields))
 def test_texts_of_one_generation_sort_as_their_messages(generation: int, numbers: tuple[int, int]) -> None:
-    """Comparing two ids of one log as texts compares their places."""
+    """The texts of two ids of one log compare as the ids do."""
     first, second = (format_replay_id(generation, number) for number in numbers)
     assert (first < second) is (numbers[0] < numbers[1])
 
@@ -287,26 +287,26 @@ def test_texts_of_one_generation_sort_as_their_messages(generation: int, numbers
     ],
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    """A text that is not of the form is refused, and the sentence shows one that is."""
+    """A text of another form is refused, with an example of the right form."""
     with pytest.raises(ReplayIdError, match=r"5-11-8-8 .* 'rmid1:00000-00000000001-00000000-00000001'"):
         parse_replay_id(text)
 
 
 @pytest.mark.parametrize(("generation", "number"), [(-1, 0), (MAX_FIELD + 1, 0), (0, -1), (0, MAX_FIELD + 1)])
 def test_numbers_beyond_64_bits_have_no_text(generation: int, number: int) -> None:
-    """A negative or too large part is refused instead of being cut."""
+    """A part that is negative or too large is refused rather than truncated."""
     with pytest.raises(ReplayIdError, match="64 bits and no sign"):
         format_replay_id(generation, number)
 
 
-# --- Lifetime policies: how a peer names them, and what each waits for ------------------------------------------------
+# --- Lifetime policies: how a peer names them, and when each deletes its node -----------------------------------------
 
 KEY = Symbol("lifetime-policy")
 
 
 @pytest.mark.parametrize("lifetime", Lifetime)
 def test_a_policy_is_named_by_code_or_by_symbol(lifetime: Lifetime) -> None:
-    """Both descriptors of AMQP 1.0 are understood, through real bytes, whatever else the properties say."""
+    """Both descriptors of AMQP 1.0 are understood, in encoded properties with other entries."""
     for descriptor in (ULong(lifetime.code), Symbol(lifetime.symbol)):
         properties = {Symbol("x"): 1, KEY: Described(descriptor, [])}
         assert read_lifetime(codec.decode(codec.encode(properties))[0]) is lifetime
@@ -316,7 +316,7 @@ def test_a_policy_is_named_by_code_or_by_symbol(lifetime: Lifetime) -> None:
     "properties", [None, {}, {Symbol("supported-dist-modes"): Symbol("move")}, {KEY: None}]
 )
 def test_who_names_none_gets_delete_on_close(properties: Any) -> None:
-    """Without a policy a node goes with the link that made it."""
+    """Without a policy a node is deleted with the link that created it."""
     assert read_lifetime(properties) is Lifetime.DELETE_ON_CLOSE
 
 
@@ -353,7 +353,7 @@ def test_what_is_no_policy_is_an_error(properties: Any) -> None:
     ],
 )
 def test_when_a_life_is_over(lifetime: Lifetime, ends: Any) -> None:
-    """In every case that there can be, a node's life ends exactly as sections 3.5.10 to 3.5.13 say."""
+    """In every combination of links and messages, a node is deleted exactly as sections 3.5.10 to 3.5.13 say."""
     for maker, others, messages in product((False, True), repeat=3):
         links = maker or others
         over = lifetime.is_over(has_maker=maker, has_links=links, has_messages=messages)

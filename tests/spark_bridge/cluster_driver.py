@@ -1,4 +1,4 @@
-"""A driver on a cluster: the log read, streamed and written by executors that have the bridge from a wheel alone.
+"""A driver on a cluster, whose executors read, stream and write the log with the bridge from a wheel only.
 
 ``spark-submit --master M --py-files ZIP cluster_driver.py URL PATH FOLDER``; the last line on stdout is JSON.
 """
@@ -17,19 +17,19 @@ from spark_bridge.examples import session
 
 
 def where(rows: Iterator[Row]) -> Iterator[tuple[str, str, int]]:
-    """Runs in an executor: its work folder, the bridge it has, and how many rows came to it."""
-    import spark_bridge  # noqa: PLC0415 - what is imported in the driver says nothing of an executor
+    """Runs in an executor: its work folder, the place of its bridge, and the number of its rows."""
+    import spark_bridge  # noqa: PLC0415 - must be imported in the executor
 
     yield os.getcwd(), str(spark_bridge.__file__), sum(1 for _ in rows)
 
 
 def totals(frame: DataFrame) -> list[int]:
-    """Rows and different offsets."""
+    """The numbers of rows and of different offsets."""
     return list(frame.agg(F.count("*"), F.countDistinct("offset")).first() or ())
 
 
 def main(url: str, path: str, folder: str) -> None:
-    """Every way in and the way back."""
+    """Read by url and by path, stream, and write back; print what each gave."""
     spark = session("cluster")
     log = spark.read.format("rewind").option("subscribe", "cluster/>").option("minPartitions", "8")
     by_url = log.option("url", url).load()

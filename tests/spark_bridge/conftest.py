@@ -1,4 +1,4 @@
-"""What the bridge's tests share: a running broker, and a running Spark."""
+"""Fixtures of the bridge's tests: a test broker, and Spark."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def log_peer() -> Iterator[LogPeer]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One Spark for all tests: a session takes seconds, and so does the first query in it."""
+    """One Spark session for all tests: it takes seconds to start, and so does its first query."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs a Java runtime, and there is none on the PATH")
     set_worker_python()

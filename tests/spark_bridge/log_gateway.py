@@ -1,6 +1,4 @@
-"""A gateway with a log to be read: a process of its own that keeps its port and its folder, so that it can be killed
-and come back.
-"""
+"""A gateway with a log to read, in a process that keeps its port and folder when it is killed and started again."""
 
 from __future__ import annotations
 
@@ -20,16 +18,16 @@ from tests.system.gateway_process import GatewayProcess
 
 
 def text(body: bytes, topic: str) -> bytes:
-    """An encoded message to be published: where to, and one data section."""
+    """An encoded message to publish, with its topic in ``to`` and one data section."""
     return encode(Described(0x73, [None, None, f"topic://{topic}"])) + encode(Described(0x75, body))
 
 
 class LogGateway:
     """
-    ``rewind serve``, from the beginning of a ``with`` block to its end.
+    ``rewind serve`` for the duration of a ``with`` block.
 
     Args:
-        folder: Where its data folder, its configuration and its own log lie; it is made.
+        folder: The folder for its data folder; it is created.
         config: Settings in TOML.
     """
 
@@ -50,36 +48,36 @@ class LogGateway:
 
     @property
     def url(self) -> str:
-        """Where clients connect, the same after each start: the option ``url``."""
+        """The option ``url``; the same after each start."""
         return f"amqp://{self._listen}"
 
     @property
     def path(self) -> str:
-        """Its data folder: the option ``path``."""
+        """The option ``path``: its data folder."""
         return str(self.data)
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not killed since."""
+        """Whether it was started, and not killed after that."""
         return self._process is not None
 
     def start(self) -> None:
-        """Return when clients can connect."""
+        """Start the gateway, and return when clients can connect."""
         self._process = GatewayProcess(self.data, self._config, listen=(self._listen,))
 
     def kill(self) -> None:
-        """SIGKILL; it is gone when this returns."""
+        """Kill the gateway with SIGKILL, and return after it has ended."""
         assert self._process is not None
         self._process.kill()
         self._process = None
 
     def publish(self, messages: Iterable[bytes]) -> int:
-        """Publish them to where their properties say, in order; how many were accepted."""
+        """Publish messages in order to the addresses in their properties; returns how many were accepted."""
         with Wire(parse({"url": self.url}).broker) as wire:
             return Sender(wire, None).send(messages)
 
     def erase(self, *ids: int, reason: str) -> None:
-        """Have these messages' contents be no more."""
+        """Erase the contents of these messages."""
         assert self._process is not None
         url = f"{self._process.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
         answer = httpx.put(url, json={"msgId": ids, "reason": reason}, **PLAIN_HTTP)

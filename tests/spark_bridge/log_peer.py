@@ -1,7 +1,6 @@
-"""A broker for tests: one thread that answers log readers from a dictionary, and misbehaves when told to.
+"""A broker for tests: one thread that answers log readers from a dictionary, and misbehaves on request.
 
-It runs proton's public engine, so the bridge's own use of the C engine is tested against a different client
-code.
+It uses proton's public engine, so the bridge's direct use of the C engine is tested against other code.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ def data(body: bytes) -> Described:
 
 @dataclass
 class LogPeer:
-    """A log of encoded messages by id, served to any number of connections one after the other.
+    """A log of encoded messages by id, served to any number of connections, one after the other.
 
-    The faults: ``refusal`` answers every attach with an error; ``echo`` off forgets our filter in the
-    answer; ``stop_after`` ends a read after so many messages, as ``ending`` says ("error": detach with an
-    error, "drop": close the socket, "silent": do nothing more); ``bounds`` off sends beyond ``until``;
-    ``first`` overrides the first id told. With ``batch`` it grants batches of so many messages, and ``cut`` takes bytes
-    off the end of each.
+    Its faults: ``refusal`` answers every attach with an error. ``echo`` off leaves the filter out of the reply.
+    ``stop_after`` ends a read after so many messages, as ``ending`` says ("error": detach with an error, "drop":
+    close the socket, "silent": do nothing more). ``bounds`` off sends beyond ``until``. ``first`` overrides the first
+    id in the reply. With ``batch`` it grants batches of so many messages, and ``cut`` removes bytes from the end of
+    each batch.
     """
 
     messages: dict[int, bytes] = field(default_factory=dict)
@@ -66,12 +65,12 @@ class LogPeer:
 
     @property
     def broker(self) -> Broker:
-        """Where the peer listens, as the bridge wants it."""
+        """The peer's address, as the bridge's ``Broker``."""
         return Broker("127.0.0.1", self.port)
 
     @property
     def url(self) -> str:
-        """The same as a text."""
+        """The peer's address, as the option ``url``."""
         return self.broker.url
 
     def extent(self) -> tuple[int, int]:
@@ -124,7 +123,7 @@ class Conversation:
             self.transport.push(received)
 
     def answer(self, event: Event) -> None:
-        """What the bridge's side did, and our move; everything else is left to the engine."""
+        """React to an event of the bridge's side; the engine handles all others."""
         match event.type:
             case Event.CONNECTION_REMOTE_OPEN:
                 self.connection.open()
@@ -142,7 +141,7 @@ class Conversation:
                 self.receive(event.delivery)
 
     def attach(self, link: Link) -> None:
-        """Refuse, or resolve the start and echo it."""
+        """Refuse the link, or resolve its start and echo it."""
         peer = self.peer
         if link.is_receiver:
             link.target.copy(link.remote_target)
@@ -189,7 +188,7 @@ class Conversation:
         self.replays[link.name] = [n for n in ids if n >= start and (n <= until or not peer.bounds)]
 
     def send(self, link: Link) -> None:
-        """Use the credit; detach after the last message."""
+        """Send messages while there is credit; detach after the last message."""
         queue = self.replays.get(link.name)
         if queue is None or not link.state & Endpoint.LOCAL_ACTIVE:
             return
@@ -205,7 +204,7 @@ class Conversation:
             link.close()
 
     def next_of(self, queue: list[int]) -> bytes:
-        """What one delivery brings."""
+        """The content of the next delivery: a message, or a batch."""
         peer = self.peer
         if not peer.batch:
             return peer.messages[queue.pop(0)]
@@ -215,7 +214,7 @@ class Conversation:
         return envelope[: len(envelope) - peer.cut]
 
     def break_off(self, link: Link) -> None:
-        """End a read too early."""
+        """End a read too early, as ``ending`` says."""
         if self.peer.ending == "drop":
             self.dropped = True
         elif self.peer.ending == "error":
@@ -223,7 +222,7 @@ class Conversation:
             link.close()
 
     def receive(self, delivery: Any) -> None:
-        """Keep a message sent to us and answer with the outcome wished for."""
+        """Keep a received message, and settle it with the peer's ``outcome``."""
         link = delivery.link
         if not link.is_receiver or delivery.partial or not delivery.readable:
             return

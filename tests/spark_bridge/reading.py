@@ -1,4 +1,4 @@
-"""Reads as Spark's workers do them, without Spark; and by Spark itself."""
+"""Reads as Spark's workers make them, without Spark, and reads by Spark itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spark_bridge.spark_types import struct
 
 
 def plan(options: Options) -> IdRange:
-    """What a read of the first place means now."""
+    """The ids that a read of the first place would give now."""
     return log_place(options, 0).plan(options.selections[0])
 
 
@@ -40,13 +40,13 @@ def source(**options: str) -> RewindSource:
 
 
 def rows(reader: LogReader) -> pa.Table:
-    """All that a reader gives, partition by partition."""
+    """All rows of a reader, partition by partition."""
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return pa.Table.from_batches(batches, arrow_schema(reader._columns))
 
 
 def table(ddl: str = DDL, **options: str) -> pa.Table:
-    """All rows a batch with these options reads, in the order of offsets."""
+    """All rows that a batch with these options reads, in the order of offsets."""
     return rows(source(**options).reader(struct(ddl)))
 
 
@@ -80,7 +80,7 @@ def stream(spark: SparkSession, **options: str) -> DataFrame:
 
 
 def run(frame: DataFrame, folder: Path, kind: str = "rewind", **options: str) -> StreamingQuery:
-    """Write what there is of a stream, and go on next time; as Parquet into ``folder/out``."""
+    """Write what a stream has now, and continue at the next call; Parquet goes into ``folder/out``."""
     path = {"path": str(folder / "out")} if kind == "parquet" else {}
     writer = frame.writeStream.format(kind).options(**path, **options)
     query = writer.option("checkpointLocation", str(folder / "c")).trigger(availableNow=True).start()

@@ -1,4 +1,4 @@
-"""Spark's schemas without a Spark: reading a schema's text takes a session."""
+"""Spark's schemas from text without a session, which Spark's own parser needs."""
 
 from pyspark.sql.types import (
     BinaryType,
@@ -20,7 +20,7 @@ TYPES = {
     "timestamp_ltz": TimestampType(),
     "map<string,string>": MapType(StringType(), StringType()),
 }
-"""Those of the log's columns, by their names in DDL."""
+"""The types of the log's columns, by their names in DDL."""
 
 
 def struct(ddl: str) -> StructType:

@@ -1,8 +1,8 @@
 """
-A log without a gateway: the file as a gateway leaves it, filled and trimmed by effects, in milliseconds.
+A log without a gateway: the file as a gateway leaves it, filled and trimmed by effects within milliseconds.
 
-It is written by another process, as a gateway would: readers bring an SQLite of their own, and two copies of SQLite in
-one process take each other's locks away.
+Another process writes it, as a gateway would: readers have their own copy of SQLite, and two copies of SQLite in one
+process break each other's locks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _writer() -> ProcessPoolExecutor:
 
 
 def _elsewhere(call: Callable[..., T], *arguments: Any) -> T:
-    """What the call returns when the writing process makes it."""
+    """Call a function in the writing process, and return its result."""
     return _writer().submit(call, *arguments).result()
 
 
@@ -76,26 +76,26 @@ class StoredLog:
         return generation
 
     def publish(self, count: int, day: int = 0) -> None:
-        """More messages, all of one time."""
+        """Publish more messages, all with the same time."""
         _elsewhere(_commit, self._file, [self._publication(number, day) for number in self._next(count)])
 
     def trim(self, below: int) -> None:
-        """Take the ids below this one out of the log."""
+        """Trim the ids below this one."""
         first, _, _ = _elsewhere(_log_of, self._file)
         _elsewhere(_commit, self._file, [TrimLog(first, below)])
 
     def take_out(self, *ids: int) -> None:
-        """Have a rule of retention for n/1 take these out."""
+        """Remove these messages by a rule of retention for n/1."""
         effect = TrimTopics(ids[0], ids[-1] + 1, counts_topics=True, ids=ids, rule='[["n/1"]]')
         _elsewhere(_commit, self._file, [effect])
 
     def erase(self, ids: Sequence[int], time_ms: int, reason: str) -> None:
-        """What a gateway writes when these are erased."""
+        """Write what a gateway writes when these messages are erased."""
         markers = [erased_row(self._rows[i], time_ms, reason) for i in ids]
         _elsewhere(_commit, self._file, [EraseMessages(markers)])
 
     def note_archived(self, last: int, generation: int) -> None:
-        """What a gateway does when an archiver tells it."""
+        """Record how far the log is archived, as a gateway does when an archiver reports it."""
         assert generation == self.generation
         _elsewhere(_commit, self._file, [SaveArchived(last)])
 

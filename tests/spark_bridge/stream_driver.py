@@ -1,6 +1,6 @@
-"""A Spark driver of its own, to be killed: streams a log into Parquet until what there was at its start is there.
+"""A Spark driver for tests to kill: it streams into Parquet what the log has at the driver's start.
 
-``python stream_driver.py url|path WHERE OUT CHECKPOINT``; prints a line when a micro-batch is done.
+``python stream_driver.py url|path WHERE OUT CHECKPOINT``; prints a line after each micro-batch.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from spark_bridge import register, set_worker_python
 
 
 class Tell(StreamingQueryListener):
-    """One line a batch on stdout, for who holds the gun."""
+    """Prints a line on stdout after each batch, for the test that kills this process."""
 
     def onQueryStarted(self, event: object) -> None:
-        """Nothing is done yet."""
+        """Print nothing."""
 
     def onQueryProgress(self, event: object) -> None:
-        """A batch is done."""
+        """Print the number of the finished batch."""
         print(f"batch {event.progress.batchId}", flush=True)
 
     def onQueryTerminated(self, event: object) -> None:
-        """The line after the last batch is the process's end."""
+        """Print nothing: the process ends anyway."""
 
 
 def main(way: str, where: str, out: str, checkpoint: str) -> None:
-    """Run until what there was at the start is read."""
+    """Run the stream until it has read what the log had at the start."""
     set_worker_python()
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""The bridge on a Spark cluster: a standalone master and two workers, each a process of its own, on loopback."""
+"""The bridge on a Spark cluster: a standalone master and two workers, each a process, on loopback."""
 
 import json
 import os
@@ -32,16 +32,16 @@ START_SECONDS = 60
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the master listens, what drivers and executors are to have, and a folder for their files."""
+    """The master's url, the wheel for drivers and executors, and a folder for their files."""
 
     master: str
     wheel: Path
     folder: Path
 
     def submit(self, program: Path, *arguments: str) -> str:
-        """Run a program as ``spark-submit`` does; what it wrote to stdout.
+        """Run a program with ``spark-submit``; returns its stdout.
 
-        The driver has the wheel on its path, too: a stream has a process beside it that ``--py-files`` does not reach.
+        The driver also has the wheel on its path: a stream runs in a Python process that ``--py-files`` does not reach.
         """
         command = [str(BIN / "spark-submit"), "--master", self.master, "--py-files", str(self.wheel)]
         command += ["--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"]
@@ -59,14 +59,14 @@ class Cluster:
 
 
 def environment() -> dict[str, str]:
-    """Nothing of this checkout, so that the wheel is all there is of the bridge."""
+    """The environment without this checkout, so that the bridge can come from the wheel only."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return kept | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
 @contextmanager
 def daemon(folder: Path, name: str, *arguments: str) -> Iterator[Callable[[str], str]]:
-    """A part of the cluster, from the beginning of a block to its end; waits for a line of its log."""
+    """A process of the cluster for the duration of a block; yields a function that waits for a line of its log."""
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -98,7 +98,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     [wheel] = folder.glob("*.whl")
-    wheel = wheel.rename(folder / "rewind.zip")  # Spark leaves a .whl aside, without a word
+    wheel = wheel.rename(folder / "rewind.zip")  # Spark silently ignores a .whl
     here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
         master = stack.enter_context(
@@ -122,7 +122,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
 
 
 def test_executors_read_stream_and_write_with_the_wheel_alone(cluster: Cluster, gateway: LogGateway) -> None:
-    """Both workers take part, over AMQP and from the file; every row comes once, and once back."""
+    """Both workers read, by url and by path; every row is read once, streamed once, and written back once."""
     program = Path(__file__).parent / "cluster_driver.py"
     out = cluster.submit(program, gateway.url, gateway.path, str(cluster.folder / "stream"))
     found = json.loads(out.splitlines()[-1])
@@ -138,7 +138,7 @@ def test_executors_read_stream_and_write_with_the_wheel_alone(cluster: Cluster, 
 
 
 def test_an_example_runs_on_a_cluster_as_it_is(cluster: Cluster, gateway: LogGateway) -> None:
-    """The same file that runs on two cores of a laptop."""
+    """The example runs on the cluster without a change."""
     example = ROOT / "spark_bridge" / "examples" / "last_values.py"
     out = cluster.submit(example, f"url={gateway.url}", "subscribe=cluster/>")
     print(out)

@@ -1,4 +1,4 @@
-"""A driver, or the gateway, that dies in mid-read, and a log that is another one then: no row is lost or doubled."""
+"""Kills of the gateway or of a driver during a read, and logs that were replaced: no row is lost or repeated."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from tests.system.test_life import rewind
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
 
-# --- The gateway dies in mid-read: the read fails in a sentence, or goes on whole once it is back ---------------------
+# --- The gateway is killed during a read: the read fails with an error, or continues once it is back ------------------
 
-COUNT = 20_000  # of 1 KiB: more than sockets and credit hold
+COUNT = 20_000  # messages of 1 KiB: more than sockets and credit hold
 COLUMNS = (("offset", "offset"),)
 EVERY_OFFSET = list(range(1, COUNT + 1))
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
-    """A gateway with 20,000 messages of 1 KiB in its log; it may be down."""
+    """A gateway with 20,000 messages of 1 KiB in its log; a test may have killed it."""
     with LogGateway(tmp_path_factory.mktemp("filled")) as gateway:
         gateway.publish(text(b"x" * 1024, "t") for _ in range(COUNT))
         yield gateway
@@ -50,7 +50,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
 
 @pytest.fixture
 def gateway(filled: LogGateway) -> LogGateway:
-    """The same, running."""
+    """The gateway ``filled``, running."""
     if not filled.is_running:
         filled.start()
     return filled
@@ -58,7 +58,7 @@ def gateway(filled: LogGateway) -> LogGateway:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[LogGateway]:
-    """A second gateway, with five messages, which nobody kills."""
+    """A second gateway with five messages, which is not killed."""
     with LogGateway(tmp_path / "other") as gateway:
         gateway.publish([text(b"y", "t")] * 5)
         yield gateway
@@ -67,7 +67,7 @@ def other(tmp_path: Path) -> Iterator[LogGateway]:
 @pytest.mark.slow
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_gateway_killed_in_mid_read_never_makes_a_short_read(gateway: LogGateway, comes_back: bool) -> None:
-    """Back on the same file, every row comes once; gone, the read ends in an error that names the broker."""
+    """If the gateway comes back, every row comes once; otherwise the read fails and names the broker."""
     options = parse({"url": gateway.url})
     batches = read(options, COLUMNS, plan(options))
     found = next(batches).column(0).to_pylist()
@@ -83,7 +83,7 @@ def test_a_gateway_killed_in_mid_read_never_makes_a_short_read(gateway: LogGatew
 
 @pytest.mark.slow
 def test_a_file_is_read_on_without_its_gateway(gateway: LogGateway) -> None:
-    """What was committed is in the file, whoever is alive: a read by path does not notice the kill."""
+    """A read by path does not depend on the gateway, so a kill does not affect it."""
     options = parse({"path": gateway.path})
     batches = read(options, COLUMNS, plan(options))
     found = next(batches).column(0).to_pylist()
@@ -96,7 +96,7 @@ def test_a_file_is_read_on_without_its_gateway(gateway: LogGateway) -> None:
 def test_a_job_over_several_logs_is_whole_or_fails(
     spark: SparkSession, gateway: LogGateway, other: LogGateway, comes_back: bool
 ) -> None:
-    """One gateway of two is killed between two tasks: without it no DataFrame, with it all rows of both."""
+    """One of two gateways is killed between two tasks: if it comes back, all rows are read; otherwise the job fails."""
     reader = spark.read.format("rewind").option("url", f"{other.url},{gateway.url}")
     rows = reader.schema("partition int, offset bigint").load().toLocalIterator()  # partition by partition
     first = next(rows)
@@ -115,11 +115,11 @@ def test_a_job_over_several_logs_is_whole_or_fails(
 def test_a_stream_goes_on_where_the_kill_left_it(
     spark: SparkSession, gateway: LogGateway, other: LogGateway, tmp_path: Path, ways: str, comes_back: bool
 ) -> None:
-    """Killed in a micro-batch, the query ends with every row or in an error; begun again, it misses none."""
+    """A gateway killed in a micro-batch makes the query complete or fail; started again, it misses no row."""
     places = {"url": gateway.url, "path": gateway.path, "several": f"{gateway.url},{other.url}"}
     reader = spark.readStream.format("rewind").option("path" if ways == "path" else "url", places[ways])
     reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "8000")
-    found: dict[int, list[tuple[int, int]]] = {}  # by micro-batch: the last run of one is the one that counts
+    found: dict[int, list[tuple[int, int]]] = {}  # by micro-batch: the last run of each counts
 
     def take(batch: DataFrame, number: int) -> None:
         if not found and gateway.is_running:
@@ -137,27 +137,27 @@ def test_a_stream_goes_on_where_the_kill_left_it(
             writer.start().awaitTermination(60)
         assert found == {}
         gateway.start()
-        found[-1] = []  # nobody is killed any more
+        found[-1] = []  # so that ``take`` kills no more
         assert writer.start().awaitTermination(60)
     rows = sorted(row for batch in found.values() for row in batch)
     expected = [(0, offset) for offset in EVERY_OFFSET]
     assert rows == expected + ([(1, offset) for offset in range(1, 6)] if ways == "several" else [])
 
 
-# --- kill -9 of a driver in mid-stream: every row is in the sink exactly once -----------------------------------------
+# --- kill -9 of a driver during a stream: every row is in the sink exactly once ---------------------------------------
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(
     os.environ.get("REWIND_SPARK_KILLS", "0")
-)  # of the driver in each run; each costs the start of a Spark
-HISTORY = 20_000  # messages there before the first driver: more batches than one of them lives through
-BATCH = 50  # messages published at a time while drivers come and go
-PAUSE = 0.1  # seconds between them: about as many as two cores stream beside all this
-LIFE = 3.0  # seconds a driver lives at most after its first micro-batch
+)  # kills of the driver in each run; each costs a start of Spark
+HISTORY = 20_000  # messages before the first driver: more batches than one driver lives through
+BATCH = 50  # messages published at a time while drivers are killed and started
+PAUSE = 0.1  # seconds between publications: about the rate that two busy cores can stream
+LIFE = 3.0  # most seconds that a driver lives after its first micro-batch
 
 
 class Load:
-    """Goes on publishing numbered messages from the beginning of a ``with`` block to its end."""
+    """Publishes messages for the duration of a ``with`` block."""
 
     def __init__(self, gateway: LogGateway) -> None:
         self._gateway = gateway
@@ -180,7 +180,7 @@ class Load:
 
 @pytest.fixture
 def growing(tmp_path: Path) -> Iterator[LogGateway]:
-    """A gateway with a history."""
+    """A gateway with ``HISTORY`` messages."""
     with LogGateway(tmp_path / "gateway") as gateway:
         gateway.publish(text(b"%d" % n, "t") for n in range(HISTORY))
         yield gateway
@@ -193,7 +193,7 @@ def growing(tmp_path: Path) -> Iterator[LogGateway]:
 def test_a_killed_driver_loses_and_repeats_nothing(
     spark: SparkSession, growing: LogGateway, tmp_path: Path, way: str
 ) -> None:
-    """Each driver goes on from the checkpoint of the one before; the last one may end by itself."""
+    """Each driver continues from the last one's checkpoint; after the final one each row is in the sink once."""
     several = f"{growing.url},{growing.url.replace('127.0.0.1', 'localhost')}"
     where = {"url": growing.url, "path": growing.path, "several": several}[way]
     command = [sys.executable, str(Path(__file__).parent / "stream_driver.py")]
@@ -225,7 +225,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
 
 
 def started(command: list[str]) -> subprocess.Popen[bytes]:
-    """A driver in a process group of its own: its JVM dies with it."""
+    """Start a driver in a process group of its own, so that its JVM can be killed with it."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
@@ -233,18 +233,18 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def killed(command: list[str], life: float) -> int:
-    """Kill a driver so many seconds after its first micro-batch, wherever it is then; how many it told of."""
+    """Kill a driver so many seconds after its first micro-batch; returns how many micro-batches it reported."""
     with started(command) as driver:
         assert driver.stdout is not None
         told = driver.stdout.readline()
         assert told.startswith(b"batch"), "the driver ended before its first micro-batch"
-        with pytest.raises(subprocess.TimeoutExpired):  # it has more to do than that
+        with pytest.raises(subprocess.TimeoutExpired):  # it must not have ended by itself
             driver.wait(life)
         os.killpg(driver.pid, signal.SIGKILL)
         return (told + driver.stdout.read()).count(b"batch")
 
 
-# --- A log made anew, or restored from a backup, behind a stream's back -----------------------------------------------
+# --- A log that is recreated, or restored from a backup, under a running stream ---------------------------------------
 
 ALL = ReadAllAvailable()
 
@@ -256,7 +256,7 @@ def stream(gateway: LogGateway, way: str, **options: str) -> AbstractContextMana
 
 
 def rows(reader: LogStream, start: Offsets, end: Offsets) -> list[tuple[int, bytes]]:
-    """What a micro-batch reads, partition by partition."""
+    """The rows of a micro-batch, partition by partition."""
     batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
     return [(row["offset"], row["body"]) for batch in batches for row in batch.to_pylist()]
 
@@ -266,9 +266,9 @@ def test_a_log_made_anew_is_not_taken_for_the_old_one(
     tmp_path: Path, way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    30 old messages; then the files are gone, and a new log has the same ids and 10 more. A query that runs stops, as
-    does one begun again with its checkpoint, and a micro-batch planned before is not filled from the new log. Who
-    accepts the loss gets the new log whole, and is told what is missing of the old.
+    The old log has 30 messages, and a recreated one has their ids and ten more. A running query fails, one restarted
+    with its checkpoint fails, and an already planned micro-batch is not read from the new log. With
+    failOnDataLoss=false a query gets the whole new log, and a warning about the lost offsets.
     """
     with (
         LogGateway(tmp_path / "gateway") as gateway,
@@ -300,8 +300,8 @@ def test_a_log_made_anew_is_not_taken_for_the_old_one(
 
 def test_checkpoints_and_archives_of_the_lost_log_are_refused(tmp_path: Path) -> None:
     """
-    Ten messages are in the backup, and five came after it. A query that has read all fifteen stops, and one that
-    accepts the loss gets what there is; nothing is archived on top of what the lost log left in an archive.
+    Ten messages are in the backup that is restored, and five came after it. A query that has read all fifteen fails;
+    with failOnDataLoss=false it gets the restored log. The archiver does not add to the archive of the lost log.
     """
     archive = str(tmp_path / "archive")
 

@@ -41,13 +41,13 @@ from tests.spark_bridge.spark_types import struct
 pytestmark = pytest.mark.spark
 
 
-# --- The data source as Spark uses it, without Spark: schema, reader, partitions, read; pickled in between ------------
+# --- The batch reader as Spark uses it: schema, reader, partitions, read, with pickling in between --------------------
 
 SCHEMA = StructType([StructField("offset", LongType()), StructField("topic", StringType())])
 
 
 def rows(reader: LogReader) -> list[tuple[int, str]]:
-    """Everything a reader gives, by way of pickled copies as Spark makes them."""
+    """All rows of a reader, read by pickled copies, as Spark makes them."""
     batches = [
         batch
         for partition in pickle.loads(pickle.dumps(reader.partitions()))
@@ -58,7 +58,7 @@ def rows(reader: LogReader) -> list[tuple[int, str]]:
 
 
 def test_what_spark_loads_in_each_of_its_processes_is_no_more_than_a_log_needs() -> None:
-    """pandas, and what reads Parquet, are in none that reads a file or asks a broker: half a second of each."""
+    """Processes that read no archive import neither pandas nor the Parquet modules, which saves half a second each."""
     heavy = {"pandas", "pyarrow.dataset", "pyarrow.parquet", "pyarrow.fs"}
     code = f"import sys, spark_bridge.source; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -73,7 +73,7 @@ def peer(log_peer: LogPeer) -> LogPeer:
 
 
 def test_a_dataframe_is_what_the_log_held_at_load(peer: LogPeer) -> None:
-    """Messages that come after schema() are in no later plan of the same DataFrame."""
+    """Messages that arrive after ``schema()`` are never part of the same DataFrame."""
     loaded = source(url=peer.url)
     loaded.schema()
     shipped = pickle.loads(pickle.dumps(loaded))
@@ -86,7 +86,7 @@ def test_a_dataframe_is_what_the_log_held_at_load(peer: LogPeer) -> None:
     [("a,b", range(1, 31)), ("a,zzz", range(2, 31, 2)), (">,!a", range(1, 31, 2)), ("!a", range(1, 31, 2))],
 )
 def test_several_patterns_are_filtered_by_the_bridge(peer: LogPeer, subscribe: str, expected: range) -> None:
-    """The union of the patterns less the exceptions, in order, from one link on the whole log."""
+    """The rows match a pattern and no exception, in order, and come from links on the whole log."""
     assert [offset for offset, _ in rows(source(url=peer.url, subscribe=subscribe).reader(SCHEMA))] == list(
         expected
     )
@@ -102,7 +102,7 @@ def test_partitions_are_as_many_as_asked(peer: LogPeer) -> None:
 
 
 def test_an_empty_log_has_one_partition_without_rows(log_peer: LogPeer) -> None:
-    """Spark calls read even without partitions; one empty range costs no connection."""
+    """An empty log gives one empty partition, as Spark would call read even without any; it costs no connection."""
     reader = source(url=log_peer.url).reader(SCHEMA)
     assert len(reader.partitions()) == 1
     attaches = len(log_peer.attaches)
@@ -111,14 +111,14 @@ def test_an_empty_log_has_one_partition_without_rows(log_peer: LogPeer) -> None:
 
 
 def test_reading_a_partition_again_gives_the_same(peer: LogPeer) -> None:
-    """Spark repeats a task that failed elsewhere."""
+    """A repeated task, as after a failure, gives the same rows."""
     reader = source(url=peer.url).reader(SCHEMA)
     assert rows(reader) == rows(reader)
 
 
 @pytest.mark.parametrize("ending", ["error", "drop"])
 def test_a_broken_read_is_not_a_short_one(peer: LogPeer, ending: str) -> None:
-    """A worker whose link ends early, or whose connection brings it no further, raises."""
+    """A worker raises DataLoss if its link ends early, or if new connections make no progress."""
     reader = source(url=peer.url, minPartitions="1").reader(SCHEMA)
     peer.stop_after, peer.ending = 12, ending
     with pytest.raises(DataLoss):
@@ -126,7 +126,7 @@ def test_a_broken_read_is_not_a_short_one(peer: LogPeer, ending: str) -> None:
 
 
 def test_a_lost_connection_is_made_again_where_the_read_stands(log_peer: LogPeer) -> None:
-    """A slow consumer's connection may be dropped before a page is full; every row still comes exactly once."""
+    """If a connection is dropped before a page is full, the read continues there, and every row comes once."""
     log_peer.messages = {n: annotated(n, data(b"x")) for n in range(1, 7_001)}
     reader = source(url=log_peer.url, minPartitions="1").reader(SCHEMA)
     log_peer.stop_after, log_peer.ending = 2_500, "drop"
@@ -138,7 +138,7 @@ def test_a_lost_connection_is_made_again_where_the_read_stands(log_peer: LogPeer
 
 
 def test_a_peer_that_sends_too_much_is_noticed(peer: LogPeer) -> None:
-    """Messages beyond the pinned end would make partitions overlap."""
+    """Messages beyond a partition's end, which would make partitions overlap, are an error."""
     reader = source(url=peer.url, minPartitions="2").reader(SCHEMA)
     peer.bounds = False
     with pytest.raises(DataLoss, match="does not keep to the bounds"):
@@ -146,7 +146,7 @@ def test_a_peer_that_sends_too_much_is_noticed(peer: LogPeer) -> None:
 
 
 def test_bad_options_and_columns_are_told_before_anything_is_read(peer: LogPeer) -> None:
-    """schema() and reader() raise: there Spark still shows our sentence as the error's own."""
+    """``schema()`` and ``reader()`` raise, because Spark shows their errors to the user as they are."""
     with pytest.raises(OptionError, match="Option colour is unknown"):
         source(url=peer.url, colour="red").schema()
     with pytest.raises(SchemaError, match="no column colour"):
@@ -155,7 +155,7 @@ def test_bad_options_and_columns_are_told_before_anything_is_read(peer: LogPeer)
 
 
 def test_errors_survive_pickling() -> None:
-    """An error keeps its code and sentence on its way between processes."""
+    """An error keeps its code and sentence when it is pickled between processes."""
     error = pickle.loads(pickle.dumps(DataLoss("Gone.")))
     assert (type(error), str(error)) == (DataLoss, "[REWIND_DATA_LOSS] Gone.")
 
@@ -167,7 +167,7 @@ def columns(*names: str) -> StructType:
 
 @pytest.mark.parametrize("names", [tuple(COLUMNS), tuple(reversed(COLUMNS)), ("topic", "offset")])
 def test_the_arrow_schema_is_the_one_spark_derives(names: tuple[str, ...]) -> None:
-    """Spark compares a batch's schema for equality with its own: order, types, time zone, nullability."""
+    """Spark requires the schema of a batch to equal its own in order, types, time zone and nullability."""
     spark = columns(*names)
     assert arrow_schema(chosen(spark)) == to_arrow_schema(spark, timezone="UTC")
 
@@ -193,7 +193,7 @@ def test_a_subset_in_any_order_is_taken_as_asked() -> None:
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(schema: StructType, sentence: str) -> None:
-    """Each way a schema can differ from the log gets its own sentence."""
+    """Each way in which a schema can differ from the log has its own error."""
     with pytest.raises(SchemaError) as caught:
         chosen(schema)
     assert sentence in str(caught.value)
@@ -217,13 +217,13 @@ def at(peer: LogPeer, offset: int, generation: int = 7) -> dict[str, dict[str, i
     ],
 )
 def test_a_stream_starts_where_the_options_say(peer: LogPeer, options: dict[str, str], offset: int) -> None:
-    """At the end by default, as with Spark's Kafka source."""
+    """Without a start a stream begins at the end, as with Spark's Kafka source."""
     with streaming("offset bigint", url=peer.url, **options) as reader:
         assert reader.initialOffset() == at(peer, offset)
 
 
 def test_a_limit_cuts_micro_batches(peer: LogPeer) -> None:
-    """maxOffsetsPerTrigger is the width of a batch; the last one is what is left, and then there is no more."""
+    """A batch spans maxOffsetsPerTrigger offsets; the last one has the rest, and no batch follows it."""
     with streaming("offset bigint", url=peer.url, maxOffsetsPerTrigger="12") as reader:
         limit, ends = reader.getDefaultReadLimit(), [at(peer, 1)]
         assert limit == ReadMaxRows(12)
@@ -235,7 +235,7 @@ def test_a_limit_cuts_micro_batches(peer: LogPeer) -> None:
 
 
 def test_batches_between_offsets_are_the_log(peer: LogPeer) -> None:
-    """Read by pickled copies, as Spark does, every message comes in one batch."""
+    """Read by pickled copies, as Spark makes them, every message comes in exactly one batch."""
     with streaming("offset bigint", url=peer.url, minPartitions="2") as reader:
         offsets = [at(peer, n) for n in (1, 13, 31)]
         found = [
@@ -249,7 +249,7 @@ def test_batches_between_offsets_are_the_log(peer: LogPeer) -> None:
 
 
 def test_available_now_ends_where_it_began(peer: LogPeer) -> None:
-    """What comes after the query began is for the next one, but the backlog tells of it."""
+    """An AvailableNow query ends with the messages of its start; reportLatestOffset includes later ones."""
     with streaming("offset bigint", url=peer.url) as reader:
         reader.prepareForTriggerAvailableNow()
         reader.stop()  # a later question asks the broker again
@@ -259,7 +259,7 @@ def test_available_now_ends_where_it_began(peer: LogPeer) -> None:
 
 
 def test_an_idle_stream_does_not_attach_again_and_again(peer: LogPeer) -> None:
-    """Spark polls every 10 ms; the broker is asked once, as long as nothing new comes."""
+    """Spark polls every 10 ms, but the broker is asked only once while no new message comes."""
     with streaming("offset bigint", url=peer.url) as reader:
         for _ in range(50):
             assert reader.latestOffset(at(peer, 31), ReadAllAvailable()) == at(peer, 31)
@@ -267,13 +267,13 @@ def test_an_idle_stream_does_not_attach_again_and_again(peer: LogPeer) -> None:
 
 
 def test_a_log_that_ends_before_the_checkpoint_is_data_loss(peer: LogPeer) -> None:
-    """Such a log was restored from an older copy: its next ids would name other messages."""
+    """A log below the checkpoint was restored from an older copy, and will reuse ids for other messages."""
     with streaming("offset bigint", url=peer.url) as reader, pytest.raises(DataLoss, match="ends at 30 now"):
         reader.latestOffset(at(peer, 40), ReadAllAvailable())
 
 
 def test_a_checkpoint_of_other_urls_is_refused(peer: LogPeer) -> None:
-    """Offsets are kept by url; none is guessed."""
+    """Checkpoints keep offsets by url, so a checkpoint of another url is an error."""
     other = replace(peer, port=1)
     with (
         streaming("offset bigint", url=peer.url) as reader,
@@ -288,7 +288,7 @@ def test_a_checkpoint_of_other_urls_is_refused(peer: LogPeer) -> None:
 def test_few_ids_are_one_partition_unless_more_are_asked_for(
     monkeypatch: pytest.MonkeyPatch, ids: int, asked: int | None, expected: int
 ) -> None:
-    """A task more costs more than it saves where there is little to read; minPartitions is heeded all the same."""
+    """Few ids are one partition, as a task would cost more than it saves, unless minPartitions asks for more."""
     monkeypatch.setattr("spark_bridge.stream._cores", lambda: 4)
     options = parse({"url": "amqp://127.0.0.1"} | ({"minPartitions": str(asked)} if asked else {}))
     assert len(shares(options.partitions, (IdRange(1, ids, 7),))) == expected
@@ -296,7 +296,7 @@ def test_few_ids_are_one_partition_unless_more_are_asked_for(
 
 @pytest.fixture
 def main(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The main module, to be given a name."""
+    """A main module whose spec a test can set."""
     module = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
     settle.cache_clear()
@@ -306,7 +306,7 @@ def main(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def test_what_a_worker_of_sparks_daemon_has_imported_is_not_looked_at_again(main: ModuleType) -> None:
-    """Spark collects garbage after each task: only what came since the first is gone through."""
+    """Spark collects garbage after each task; objects from before the first task are frozen, later ones are not."""
     main.__spec__ = ModuleSpec("pyspark.daemon", None)
     settle()
     count = gc.get_freeze_count()
@@ -321,26 +321,26 @@ def test_what_a_worker_of_sparks_daemon_has_imported_is_not_looked_at_again(main
 def test_nothing_is_done_to_the_collector_of_a_users_process(
     main: ModuleType, spec: ModuleSpec | None
 ) -> None:
-    """A driver's garbage is its own affair."""
+    """In a process that is not Spark's daemon, no object is frozen."""
     main.__spec__ = spec
     settle()
     assert gc.get_freeze_count() == 0
 
 
-# --- Rows to messages, without a broker: what cannot be sent is told in a sentence ------------------------------------
+# --- Rows that become messages, without a broker ----------------------------------------------------------------------
 
 VALUE = encode(Described(0x77, "v"))
 SEQUENCE = encode(Described(0x76, [1]))
 
 
 def batch(**columns: object) -> pa.RecordBatch:
-    """One row."""
+    """A batch with one row."""
     return pa.RecordBatch.from_pydict({name: [value] for name, value in columns.items()})
 
 
 @pytest.mark.parametrize("message_id", ["m", None])
 def test_a_row_is_sent_with_all_that_a_message_has(message_id: str | None) -> None:
-    """Read again it is what it was; without an id of its own its replay id is the message-id, and tells duplicates."""
+    """A row read back is the same; without a messageId its replayId becomes the message-id, to detect duplicates."""
     columns = {name: name for name in PROPERTY_AT} | {"messageId": message_id, "replayId": "r"}
     row = batch(**columns, topic="a/b", body="é", offset=5)
     [message] = encoded(
@@ -358,7 +358,7 @@ def test_a_row_is_sent_with_all_that_a_message_has(message_id: str | None) -> No
     [("value", VALUE), ("sequence", SEQUENCE), ("sequence", SEQUENCE * 2), ("data", b"x"), (None, b"")],
 )
 def test_a_body_of_any_kind_is_sent_as_it_was_read(body_type: str | None, body: bytes) -> None:
-    """Values and sequences are in their column as they are encoded, and read again they are what they were."""
+    """Bodies of any type, values and sequences as encoded bytes, are the same when they are read back."""
     [message] = encoded(batch(body=body, bodyType=body_type), "topic://t")
     row = MessageDecoder(frozenset({"body", "bodyType"})).of(annotated(1) + message)
     assert (row["body"], row["bodyType"]) == (body, body_type or "data")
@@ -369,7 +369,7 @@ def test_a_body_of_any_kind_is_sent_as_it_was_read(body_type: str | None, body: 
     [("value", b"x"), ("value", b""), ("value", VALUE * 2), ("value", SEQUENCE), ("sequence", VALUE)],
 )
 def test_a_body_that_is_not_what_its_type_says_is_refused(body_type: str, body: bytes) -> None:
-    """It would make a message that no receiver can read."""
+    """A body that does not match its bodyType, which no receiver could read, is refused."""
     with pytest.raises(
         SchemaError, match=f"bodyType {body_type} has a body that is no encoded AMQP {body_type}"
     ):
@@ -377,12 +377,12 @@ def test_a_body_that_is_not_what_its_type_says_is_refused(body_type: str, body: 
 
 
 def test_a_content_type_that_amqp_cannot_hold_is_refused() -> None:
-    """A symbol is ASCII (AMQP 1.0, 1.6.21)."""
+    """content-type is a symbol, and so has to be ASCII (AMQP 1.0, section 1.6.21)."""
     with pytest.raises(SchemaError, match="The contentType 'é' is none"):
         encoded(batch(body=b"x", contentType="é"), "topic://t")
 
 
-# --- Options: what they mean, and the sentence for each way to get one wrong ------------------------------------------
+# --- Options: their meaning, and the error for each mistake -----------------------------------------------------------
 
 URL = {"url": "amqp://broker:5673"}
 EVERY = {
@@ -405,7 +405,7 @@ EVERY = {
 
 
 def test_every_option_is_understood() -> None:
-    """Each documented option reaches the value it is documented for; with a url alone it is the whole log."""
+    """Each documented option sets its value; a url alone means the whole log."""
     broker = Broker("broker", 5673, "trading", "ann", "/run/secret", tls=True, tls_ca="/ca")
     selection = Selection(("a/>", "b/*"), "#5", 9, 10, 20, fail_on_data_loss=False)
     assert parse(EVERY) == Options((broker,), (selection,), 3, 7, headers=False, archive=EVERY["archive"])
@@ -425,7 +425,7 @@ def test_every_option_is_understood() -> None:
     ],
 )
 def test_a_log_is_where_its_option_says(given_options: dict[str, str], address: Schema | Folder) -> None:
-    """A database, whose user is in its dsn and whose password in a file, or a file; of a Message VPN."""
+    """``dsn`` names a database, with the password in a file, and ``path`` a data folder; both with a Message VPN."""
     assert parse(given_options).addresses == (address,)
 
 
@@ -449,8 +449,8 @@ def test_starts_and_ends(
     given_options: dict[str, str], mode: Mode | None, starts: list[str], stops: list[int | None]
 ) -> None:
     """
-    The defaults are those of Spark's Kafka source, and so are names without case, and offsets by partition, -2 for
-    earliest and -1 for latest. A replay start is the broker's to read.
+    As in Spark's Kafka source are the defaults, names in any case, and offsets by partition with -2 for earliest and -1
+    for latest. A replay start is passed to the broker.
     """
     selections = parse(given_options, mode).selections
     assert [selection.start for selection in selections] == starts
@@ -511,7 +511,7 @@ def test_starts_and_ends(
     ],
 )
 def test_a_bad_option_gets_a_sentence(change: dict[str, str], sentence: str) -> None:
-    """Every mistake is named with the option, the value, and what would be right."""
+    """Every error names the option and its value, and says what would be right."""
     with pytest.raises(OptionError, match=r"^\[REWIND_OPTION\] ") as caught:
         parse(({} if change.keys() == {"path", "user", "passwordFile"} else URL) | change)
     assert sentence in str(caught.value)
@@ -519,7 +519,7 @@ def test_a_bad_option_gets_a_sentence(change: dict[str, str], sentence: str) -> 
 
 @pytest.mark.parametrize("name", ["url", "dsn", "archive"])
 def test_credentials_in_an_option_are_not_repeated(name: str) -> None:
-    """What is wrong with an option is said without what may be a password."""
+    """The error of an option with credentials does not show the password."""
     with pytest.raises(OptionError) as caught:
         parse({name: "amqp://ann:s3cret@b", "minPartitions": "many"})
     assert "s3cret" not in str(caught.value)
@@ -536,14 +536,14 @@ def test_credentials_in_an_option_are_not_repeated(name: str) -> None:
     ],
 )
 def test_what_belongs_to_the_other_mode_is_refused(mode: Mode, change: dict[str, str], sentence: str) -> None:
-    """Spark tells late whether a load is a batch or a stream: only then do these rules hold."""
+    """Options of the other mode are refused once Spark says whether the load is a batch or a stream."""
     assert parse(URL | change)
     with pytest.raises(OptionError, match=sentence):
         parse(URL | change, mode)
 
 
 def test_all_problems_are_told_at_once() -> None:
-    """Someone with three mistakes does not have to try three times; of nothing, the url is missing."""
+    """One error names all mistakes; without any options, the url is missing."""
     with pytest.raises(OptionError) as caught:
         parse({"url": "x", "minPartitions": "many", "colour": "red"})
     assert all(name in str(caught.value) for name in ("url", "minPartitions", "colour"))
@@ -553,7 +553,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 @given(st.dictionaries(st.sampled_from([*MEANINGS, "other"]), st.text(max_size=12)))
 def test_any_options_give_a_value_or_an_option_error(options: dict[str, str]) -> None:
-    """No text whatever makes the parser fail in another way."""
+    """Any texts give Options or an OptionError."""
     try:
         assert isinstance(parse(options), Options)
     except OptionError as error:
@@ -561,7 +561,7 @@ def test_any_options_give_a_value_or_an_option_error(options: dict[str, str]) ->
 
 
 def test_a_password_is_the_first_line_of_its_file(tmp_path: Path) -> None:
-    """An editor's line end is no part of the password, and blanks in it are; a worker without the file names it."""
+    """The line end is no part of the password, blanks are; if the file is missing, the error names it."""
     path = tmp_path / "secret"
     path.write_bytes(b" s p\xc3\xa4 \r\nsecond\n")
     assert Broker("b", 1, user="ann", password_file=str(path)).password() == " s p\u00e4 "
@@ -571,5 +571,5 @@ def test_a_password_is_the_first_line_of_its_file(tmp_path: Path) -> None:
 
 
 def test_an_ipv6_host_is_bracketed_again() -> None:
-    """The url in messages is one a user can paste."""
+    """The url in messages has the brackets again, so that users can copy it."""
     assert parse({"url": "amqp://[::1]:7"}).broker.url == "amqp://[::1]:7"

@@ -1,4 +1,4 @@
-"""A real Spark: on the test broker, on real gateways, and the examples."""
+"""The bridge in a real Spark, on the test broker and on real gateways, and the examples."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def peer(log_peer: LogPeer) -> LogPeer:
 
 
 def test_the_whole_log_as_a_dataframe(spark: SparkSession, peer: LogPeer) -> None:
-    """Every message is one row, whatever the number of partitions, and SQL works on it."""
+    """Every message is one row, with several partitions, and aggregates over the rows are right."""
     frame = load(spark, url=peer.url, minPartitions="3")
     assert frame.columns == list(COLUMNS)
     delay = F.from_json(F.col("body").cast("string"), "delay int").delay
@@ -78,7 +78,7 @@ def test_a_row_has_sparks_own_types(spark: SparkSession, peer: LogPeer) -> None:
 
 
 def test_a_dataframe_does_not_change_when_the_log_grows(spark: SparkSession, peer: LogPeer) -> None:
-    """A DataFrame is the log as it was at load, in every later action; a new load sees the new rows."""
+    """Every action on a DataFrame sees the log as of its load; a new load sees the new messages."""
     frame = load(spark, url=peer.url)
     peer.messages[3_001] = annotated(3_001, data(b""))
     assert frame.count() == 3_000
@@ -88,7 +88,7 @@ def test_a_dataframe_does_not_change_when_the_log_grows(spark: SparkSession, pee
 
 
 def test_a_bad_option_is_an_analysis_error_with_our_sentence(spark: SparkSession, peer: LogPeer) -> None:
-    """The user sees code and sentence before anything runs."""
+    """The user gets the error's code and sentence before any job runs."""
     with pytest.raises(AnalysisException, match=r"\[REWIND_OPTION\] Option colour is unknown; known options"):
         load(spark, url=peer.url, colour="red")
     with pytest.raises(AnalysisException, match=r"\[REWIND_SCHEMA\] The log has no column colour"):
@@ -96,7 +96,7 @@ def test_a_bad_option_is_an_analysis_error_with_our_sentence(spark: SparkSession
 
 
 def test_a_short_read_fails_the_query(spark: SparkSession, peer: LogPeer) -> None:
-    """A link that ends early fails the job with our sentence; no shorter result is ever given."""
+    """A link that ends early fails the job with our error, rather than giving a shorter result."""
     frame = load(spark, url=peer.url, minPartitions="1")
     peer.stop_after = 1_200
     with pytest.raises(
@@ -106,7 +106,7 @@ def test_a_short_read_fails_the_query(spark: SparkSession, peer: LogPeer) -> Non
 
 
 def test_sql_and_a_session_without_time_zones_read_the_log(spark: SparkSession, peer: LogPeer) -> None:
-    """A view names the source and its options; and where plain timestamps have no zone, times are moments yet."""
+    """SQL can read the log through a view; with TIMESTAMP_NTZ as the default type, enqueuedTime keeps its zone."""
     setting = "spark.sql.timestampType"
     spark.sql(f"create temporary view log using rewind options (url '{peer.url}', subscribe 'flights/>')")
     spark.conf.set(setting, "TIMESTAMP_NTZ")
@@ -120,7 +120,7 @@ def test_sql_and_a_session_without_time_zones_read_the_log(spark: SparkSession, 
         spark.catalog.dropTempView("log")
 
 
-# --- A real Spark on a real gateway: batch, stream and back, over AMQP, from the file and from PostgreSQL -------------
+# --- Spark on a real gateway: batches, streams and writes, over AMQP, from the file and from PostgreSQL ---------------
 
 COUNT = 5_000
 
@@ -139,8 +139,8 @@ def test_filters_are_right_in_both_settings(
     spark: SparkSession, places: dict[str, str], way: str, pushed: str
 ) -> None:
     """
-    With filters pushed down or not, the rows are those of the filter, times included; and after a query with a filter
-    one without it on the same DataFrame has all rows again.
+    A filter gives the same rows whether it is pushed down or not, also on times. A filtered query does not affect later
+    queries on the same DataFrame.
     """
     setting = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(setting, pushed)
@@ -166,20 +166,20 @@ def test_filters_are_right_in_both_settings(
 def test_a_stream_reads_the_log_in_micro_batches(
     spark: SparkSession, places: dict[str, str], tmp_path: Path
 ) -> None:
-    """AvailableNow keeps to maxOffsetsPerTrigger and ends when all is read; the progress tells of the rest."""
+    """AvailableNow reads batches of maxOffsetsPerTrigger, and ends after the last; continuous triggers are refused."""
     frame = stream(spark, url=places["url"], subscribe="n/>", maxOffsetsPerTrigger="2000")
     query = run(frame, tmp_path, "parquet")
     assert [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]] == [2_000, 2_000, 1_000]
     found = spark.read.parquet(str(tmp_path / "out"))
     assert found.agg(F.count("*"), F.countDistinct("offset")).first() == (COUNT, COUNT)
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "continuous"))
-    with pytest.raises(Exception, match=r"(?i)continuous"):  # it is for sources that never end a batch
+    with pytest.raises(Exception, match=r"(?i)continuous"):  # the data source supports micro-batches only
         writer.trigger(continuous="1 second").start().awaitTermination(60)
 
 
 @pytest.mark.system
 def test_history_goes_into_a_test_queue(spark: SparkSession, places: dict[str, str]) -> None:
-    """What was read is written again with its body, its properties and an id that tells duplicates."""
+    """Messages of the log are written to another topic with their bodies, and with replayId as message-id."""
     log = load(spark, url=places["url"], endingOffsets="1001")
     log.write.format("rewind").options(url=places["url"], topic="copy/all").mode("append").save()
     copies = load(spark, path=places["path"], subscribe="copy/all")
@@ -189,7 +189,7 @@ def test_history_goes_into_a_test_queue(spark: SparkSession, places: dict[str, s
 
 @pytest.mark.system
 def test_a_stream_is_published(spark: SparkSession, places: dict[str, str], tmp_path: Path) -> None:
-    """Every row of a stream is sent, and once where nothing fails."""
+    """Every row of a stream is published, and exactly once if nothing fails."""
     frame = stream(spark, url=places["url"], subscribe="n/1")
     run(frame, tmp_path, url=places["url"], topic="copy/stream")
     copies = load(spark, path=places["path"], subscribe="copy/stream")
@@ -198,7 +198,7 @@ def test_a_stream_is_published(spark: SparkSession, places: dict[str, str], tmp_
 
 @pytest.mark.system
 def test_a_bad_write_is_refused_before_anything_is_sent(spark: SparkSession, places: dict[str, str]) -> None:
-    """Columns, options and mode each get a sentence."""
+    """A wrong column and a missing topic are refused with an error each."""
     for frame, sentence in (
         (spark.range(1), r"\[REWIND_SCHEMA\] There is no column id"),
         (
@@ -215,7 +215,7 @@ def test_a_bad_write_is_refused_before_anything_is_sent(spark: SparkSession, pla
 def test_a_batch_in_parallel_and_a_stream_that_goes_on(
     spark: SparkSession, postgresql: Server, tmp_path: Path
 ) -> None:
-    """Every row once, by several workers; a query that is started again reads what came since, and nothing twice."""
+    """Several workers read every row once; a restarted query reads the new messages, and none twice."""
     database = postgresql.new_database()
     vpn = PostgresVpn(postgresql, database, "spark")
     options = {"dsn": postgresql.tcp_url(database), "messageVpn": "spark"}
@@ -239,7 +239,7 @@ def test_a_batch_in_parallel_and_a_stream_that_goes_on(
         vpn.close()
 
 
-# --- The examples do what they say, on a real gateway -----------------------------------------------------------------
+# --- The examples, on a real gateway ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +250,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
 
 
 def pay(gateway: LogGateway, topic: str, **amounts: int) -> None:
-    """One payment for each account."""
+    """Publish one payment for each account."""
     gateway.publish(
         text(json.dumps({"account": account, "amount": amount}).encode(), topic)
         for account, amount in amounts.items()
@@ -258,14 +258,14 @@ def pay(gateway: LogGateway, topic: str, **amounts: int) -> None:
 
 
 def balances(database: Any) -> dict[str, int]:
-    """What the table says."""
+    """The balances in the table."""
     cursor = database.cursor()
     cursor.execute("select account, amount from balance")
     return dict(cursor.fetchall())
 
 
 class Torn(sqlite3.Connection):
-    """A database that dies with a transaction open: its second commit from now on never comes."""
+    """A connection that fails at its second commit, as in a crash with an open transaction."""
 
     commits = 0
 
@@ -280,7 +280,7 @@ class Torn(sqlite3.Connection):
 def test_a_table_recovers_from_a_crash_a_backup_and_a_loss(
     spark: SparkSession, gateway: LogGateway, tmp_path: Path
 ) -> None:
-    """Whatever became of the table, after the next run every payment counts once."""
+    """After a crash, a restored backup or the loss of the table, the next run makes every payment count once."""
     of = {"path": gateway.path, "subscribe": "payments/lite"}
     file = tmp_path / "balances.db"
     pay(gateway, "payments/lite", ann=5, bob=7)
@@ -307,7 +307,7 @@ def test_a_table_recovers_from_a_crash_a_backup_and_a_loss(
 
 @pytest.mark.system
 def test_a_table_of_another_log_is_refused(spark: SparkSession, gateway: LogGateway, tmp_path: Path) -> None:
-    """A place of another generation is not taken for one of this log."""
+    """A stored position of another generation is an error, and the table stays as it is."""
     pay(gateway, "payments/other", ann=5)
     database = sqlite3.connect(tmp_path / "balances.db")
     of = {"url": gateway.url, "subscribe": "payments/other"}
@@ -323,7 +323,7 @@ def test_a_table_of_another_log_is_refused(spark: SparkSession, gateway: LogGate
 @pytest.mark.system
 @pytest.mark.postgresql
 def test_a_postgresql_table_recovers(spark: SparkSession, gateway: LogGateway, postgresql: Server) -> None:
-    """The same statements, the same result: rolled back as a crash would, then caught up."""
+    """In PostgreSQL, too, a table that was restored from a backup or lost is right after the next run."""
     import pg8000.dbapi  # noqa: PLC0415 - for this test alone
 
     of = {"url": gateway.url, "subscribe": "payments/pg"}
@@ -356,7 +356,7 @@ def test_a_postgresql_table_recovers(spark: SparkSession, gateway: LogGateway, p
 
 @pytest.mark.system
 def test_the_last_value_of_each_topic(spark: SparkSession, gateway: LogGateway) -> None:
-    """The newest message of a topic, not the greatest; and none of another topic."""
+    """The result has the newest message of each topic, not the greatest."""
     gateway.publish(text(b"%d" % (9 - n), f"last/{n % 3}") for n in range(9))
     found = last_values(spark, url=gateway.url, subscribe="last/>", minPartitions="3").collect()
     assert {row.topic: bytes(row.body) for row in found} == {"last/0": b"3", "last/1": b"2", "last/2": b"1"}
@@ -366,7 +366,7 @@ def test_the_last_value_of_each_topic(spark: SparkSession, gateway: LogGateway) 
 def test_windows_begin_with_history_and_go_live(
     spark: SparkSession, gateway: LogGateway, tmp_path: Path
 ) -> None:
-    """What was there and what comes while the query runs are counted in the same windows."""
+    """Messages from before the query and live ones are counted in the same windows."""
     gateway.publish(text(b"then", f"windows/{n % 2}") for n in range(100))
     stream = counts(spark, "365 days", url=gateway.url, subscribe="windows/>", maxOffsetsPerTrigger="40")
     writer = stream.writeStream.outputMode("complete").format("memory").queryName("windows")
@@ -376,7 +376,7 @@ def test_windows_begin_with_history_and_go_live(
         query.processAllAvailable()
         assert [tuple(row) for row in spark.sql(totals).collect()] == [("windows/0", 50), ("windows/1", 50)]
         gateway.publish([text(b"now", "windows/1")] * 7)
-        # What was accepted is on its way to the query's own link, of which Spark knows nothing yet.
+        # The accepted messages may not have reached the query's link yet, so Spark cannot wait for them.
         wait_until(lambda: spark.sql(totals).collect()[1]["sum(count)"] == 57, "what came live", 60)
         assert [tuple(row) for row in spark.sql(totals).collect()] == [("windows/0", 50), ("windows/1", 57)]
     finally:
@@ -385,7 +385,7 @@ def test_windows_begin_with_history_and_go_live(
 
 @pytest.mark.system
 def test_two_replays_are_held_against_each_other(spark: SparkSession, gateway: LogGateway) -> None:
-    """Missing, additional, changed and repeated messages show, each with its side; another order does not."""
+    """The result has missing, additional, changed and repeated messages with their side; order does not matter."""
 
     def message(number: int, body: bytes, topic: str) -> bytes:
         front = Described(0x73, [f"id-{number}", None, f"topic://{topic}"])
@@ -410,7 +410,7 @@ def test_two_replays_are_held_against_each_other(spark: SparkSession, gateway: L
 
 @pytest.mark.system
 def test_options_are_written_name_equals_value() -> None:
-    """A value may hold what a name may not; anything else gets a sentence."""
+    """A value may contain ``=``; an argument without ``=`` is an error."""
     assert options(["url=amqp://h:1", "subscribe=a/>,b=c"]) == {"url": "amqp://h:1", "subscribe": "a/>,b=c"}
     with pytest.raises(SystemExit, match="amqp://h:1 is no option; write name=value"):
         options(["amqp://h:1"])

@@ -1,4 +1,4 @@
-"""What the tests of the store share: an empty file to begin with."""
+"""Fixtures of the store's tests: empty stores to begin with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fresh(_empty: Path, tmp_path: Path) -> Callable[[], Path]:
-    """A new empty file at every call: made once, and copied, which is quicker."""
+    """Returns a new empty file at each call: a copy of one that is made once per session, which is faster."""
     numbers = count()
 
     def copied() -> Path:
@@ -41,6 +41,6 @@ def path(fresh: Callable[[], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def postgresql_tables(postgresql: Server) -> Iterator[PostgresTables]:
-    """A Message VPN for one test after another: to make a schema takes longer than most of what is done with it."""
+    """One Message VPN for all tests: creating a schema takes longer than most tests."""
     with closing(PostgresTables(postgresql)) as found:
         yield found

@@ -1,4 +1,4 @@
-"""Files as gateways of earlier versions left them, each named by the last step of the schema that its version knew."""
+"""Files written by earlier versions of the gateway, each named after the last migration of its version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FILES: Final = Path(__file__).parent / "files"
 
 
 def earlier_file(name: str, to: Path) -> Path:
-    """A copy of one of them: queues, messages, some of them consumed, a stream, a point, an index, a replay."""
+    """Copy one of them: it has queues, messages, some of them consumed, a stream, a point, an index and a replay."""
     packed = FILES / f"{name}.db.xz"
     to.write_bytes(
         lzma.decompress(packed.read_bytes()) if packed.exists() else (FILES / f"{name}.db").read_bytes()

@@ -1,4 +1,4 @@
-"""Effects as the broker of a Message VPN makes them, worked out from the naive store."""
+"""Effects as a broker would make them, computed from the naive store."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ BY_PRIORITY = '{"priorities": true}'
 
 
 def applied(model: NaiveStore, effects: Sequence[Effect]) -> Sequence[Effect]:
-    """The effects, which the naive store has taken."""
+    """Apply the effects to the naive store, and return them."""
     for effect in effects:
         model.apply(effect)
     return effects
 
 
 def route(*endpoints: int, priority: int | None = None) -> RouteDefinition:
-    """The route of these endpoints (numbers below 50); always the same number for the same ones."""
+    """The route to these endpoints (numbers below 50); the same endpoints always give the same number."""
     number = sum(1 << endpoint for endpoint in endpoints) * 11 + (0 if priority is None else priority + 1)
     return RouteDefinition(number, tuple(sorted(endpoints)), priority)
 
@@ -52,7 +52,7 @@ def queue(
     floor: int = 0,
     kind: str = "queue",
 ) -> list[Effect]:
-    """A queue made, with a cursor of the same number if none is said."""
+    """The effects that create a queue; its cursor has the queue's number unless another is given."""
     cursor = number if cursor is None else cursor
     return [
         OpenCursor(cursor, parts(settings), floor),
@@ -61,7 +61,7 @@ def queue(
 
 
 def parts(settings: str) -> tuple[int, ...]:
-    """Of the cursor of an endpoint with these settings."""
+    """The parts of the cursor of an endpoint with these settings."""
     return tuple(range(10)) if by_priority(settings) else (WHOLE,)
 
 
@@ -76,7 +76,7 @@ def publication(
     bares: Sequence[int] | None = None,
     ranked: bool = False,
 ) -> Publication:
-    """Messages as the broker would publish them, with ids from `first` on; `ranked`: some endpoint goes by priority."""
+    """Messages with ids from ``first`` on; ``ranked``: one of the endpoints delivers by priority."""
     offsets = list(bares or [0] * len(contents))
     priorities = priorities_of(contents, offsets) if ranked and endpoints else None
     if priorities is not None:
@@ -116,7 +116,7 @@ def delayed(
     logged: bool = True,
     time_ms: int,
 ) -> Publication:
-    """Messages that wait on endpoints until they are due."""
+    """Delayed messages with ids from ``first`` on, published to these endpoints."""
     found = publication(first, contents, time_ms=time_ms)
     found.rows = [(*row[:HELD], None if logged else len(endpoints), row[CONTENT]) for row in found.rows]
     if not logged:
@@ -127,7 +127,7 @@ def delayed(
 
 
 def waiting(model: NaiveStore, number: int) -> list[tuple[int, int]]:
-    """(when it is due, message) of what waits on an endpoint, in that order."""
+    """The delayed messages of an endpoint as (due time, id), in rising order."""
     return sorted((due_ms, i) for i, (due_ms, *_) in model.cursor_of(number).delayed.items())
 
 
@@ -141,11 +141,11 @@ def settled(
     is_joined: bool = True,
 ) -> list[MoveCursor]:
     """
-    An endpoint is done with messages that lie on it.
+    The moves of an endpoint's cursor that settle these messages.
 
     Args:
-        counted_id: Up to where it counts what it has then, at least.
-        is_joined: Its floor moves, and ranges join, as far as they can; else ranges are added.
+        counted_id: The least id up to which the cursor counts its messages.
+        is_joined: Raise the floor and join ranges as far as possible; otherwise only add ranges.
     """
     cursor = model.cursor_of(number)
     by_part: dict[int, list[int]] = {}
@@ -158,7 +158,7 @@ def settled(
 
 
 def counted(model: NaiveStore, number: int, up_to: int) -> list[MoveCursor]:
-    """An endpoint counts anew what it has."""
+    """The moves by which an endpoint counts its messages again, up to an id."""
     cursor = model.cursor_of(number)
     return [
         _move(model, number, key, part, [], MoveCursor, up_to, False) for key, part in cursor.parts.items()
@@ -166,7 +166,7 @@ def counted(model: NaiveStore, number: int, up_to: int) -> list[MoveCursor]:
 
 
 def erasing(model: NaiveStore, ids: Iterable[int], reason: str) -> list[Effect]:
-    """Contents of stored messages are no more, and endpoints that have counted them count less, or more."""
+    """The effects that erase these messages' contents, and change the sizes of endpoints that count them."""
     markers = [erased_row(model.messages[i], model.last_time_ms, reason) for i in sorted(ids)]
     effects: list[Effect] = []
     for number, endpoint in model.endpoints.items():
@@ -235,7 +235,7 @@ def _move(
 def _joined(
     part: NaivePart, added: dict[int, int | None], left: Sequence[int], counted_id: int
 ) -> tuple[int, dict[int, int | None]]:
-    """The floor, moved up to the first message that is left, and what ranges become."""
+    """The floor, raised to just below the first message left, and the changes of the ranges."""
     floor = max(part.floor, min(left) - 1 if left else counted_id)
     there = sorted((first, last) for first, last in {**part.ranges, **added}.items() if last is not None)
     joined: list[tuple[int, int]] = []
@@ -253,7 +253,7 @@ def _joined(
 
 
 def trimming(model: NaiveStore, stop: int, new_references: Iterable[tuple[int, int]] = ()) -> TrimLog:
-    """The log trimmed below `stop`, with who still needs what."""
+    """Trims the log below ``stop``, with the holds and references of the messages that are still needed."""
     first = model.first_id
     held, references = _needed(model, range(first, stop), new_references)
     return TrimLog(first, stop, held, references, counts_topics=True, has_kept=_has_kept(model))
@@ -266,7 +266,7 @@ def _has_kept(model: NaiveStore) -> bool:
 def trimming_topics(
     model: NaiveStore, rule: str, ids: Sequence[int], new_references: Iterable[tuple[int, int]] = ()
 ) -> TrimTopics:
-    """These messages taken out of the log by a rule, with who still needs what."""
+    """Removes these messages from the log by a rule of retention, with the holds and references still needed."""
     held, references = _needed(model, ids, new_references)
     return TrimTopics(
         ids[0],
@@ -283,7 +283,7 @@ def trimming_topics(
 def _needed(
     model: NaiveStore, ids: Iterable[int], new_references: Iterable[tuple[int, int]]
 ) -> tuple[list[HeldRun], list[tuple[int, int]]]:
-    """Who needs what of messages that are about to leave the log."""
+    """The holds and references of messages that are about to leave the log."""
     held: list[HeldRun] = []
     latest: dict[int, int] = {}
     references = list(new_references)
@@ -305,7 +305,7 @@ def _needed(
 
 
 def purge(model: NaiveStore, number: int) -> list[Effect]:
-    """An endpoint emptied: it goes on with another cursor, and without a replay."""
+    """The effects that purge an endpoint: it gets a new cursor and loses its replay."""
     definition = model.endpoints[number].definition
     new, up_to = model.next_number, model.last_id
     return [
@@ -316,7 +316,7 @@ def purge(model: NaiveStore, number: int) -> list[Effect]:
 
 
 def keeping(model: NaiveStore, number: int, ids: Iterable[int]) -> list[Effect]:
-    """An endpoint emptied, but for some messages that lie there by routes."""
+    """The effects that purge an endpoint except for these messages, which are there by their routes."""
     definition, cursor = model.endpoints[number].definition, model.cursor_of(number)
     opened, *others = purge(model, number)
     assert isinstance(opened, OpenCursor)
@@ -338,6 +338,6 @@ def keeping(model: NaiveStore, number: int, ids: Iterable[int]) -> list[Effect]:
 
 
 def deletion(model: NaiveStore, number: int) -> list[Effect]:
-    """An endpoint deleted, with its cursor."""
+    """The effects that delete an endpoint and its cursor."""
     definition = model.endpoints[number].definition
     return [DeleteEndpoint(number), DropCursor(definition.cursor, number, model.last_id)]

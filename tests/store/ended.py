@@ -1,4 +1,4 @@
-"""Something that ends in the middle, at each of its steps, as by `kill -9`: nothing is cleaned up."""
+"""Ends a process at a step of its work, as ``kill -9`` would: nothing is cleaned up."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FAILED = 1
 
 def ended_at(wanted: str, run: Callable[[Step], object]) -> bool:
     """
-    Run something in a process of its own that ends at a step.
+    Run a function in a forked process that ends at the step ``wanted``.
 
     Returns:
-        Whether the step came; else it ran to its end.
+        Whether the process reached the step; otherwise the function ran to its end.
     """
 
     def step(name: str) -> None:
@@ -41,7 +41,7 @@ def ended_at(wanted: str, run: Callable[[Step], object]) -> bool:
 
 
 def steps_of(run: Callable[[Step], object]) -> list[str]:
-    """The steps that something has, in this process."""
+    """Run a function in this process, and return the names of its steps."""
     names: list[str] = []
     run(names.append)
     return names

@@ -1,4 +1,4 @@
-"""A file with something of everything, for what has to do with all of it."""
+"""A file with rows in most tables, for tests that copy whole files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.store.vpn_file import MADE_MS, execute, query, written
 
 def filled_file(path: Path) -> None:
     """
-    Fill an empty file: queues, one by priority; messages logged, held and trimmed, of several spans, with gaps; a topic
-    with U+0000; what a rule of retention took out; a point, a replay on record, an index.
+    Fill an empty file with queues, one of them by priority; messages that are logged, held or trimmed, with gaps in the
+    ids; a topic with U+0000; messages removed by a rule of retention; a point; the record of a replay; and an index.
     """
     written(
         path,

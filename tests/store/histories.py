@@ -1,6 +1,6 @@
-"""Histories: effects a broker could have given out, batch by batch, made by Hypothesis.
+"""Histories made by Hypothesis: the effects that a broker could have committed, batch by batch.
 
-A batch refers only to messages of earlier batches, as commands do: nobody settles what was not yet told to be there.
+A batch refers only to messages of earlier batches: no consumer settles a message before it is durable.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ KINDS = (
     "refer",
 )
 
-# Around what statements are cut by: eight for a run, powers of two up to 256 for an insert.
+# Around the sizes by which statements are split: eight for a run of ids, powers of two up to 256 for an insert.
 _counts = st.sampled_from([1, 1, 2, 3, 7, 8, 9, 10, 33, 255, 256, 257, 300])
 _headers = [bytes.fromhex("005370c004024050") + bytes((priority,)) for priority in (0, 9, 20)]
 _contents = st.sampled_from([b"", b"\0", b"content", b"\xff" * 40, b"0123456789" * 60, *_headers])
@@ -85,7 +85,7 @@ _settings = st.sampled_from(['{"quota_messages": 1}', "{}", BY_PRIORITY])
 
 @st.composite
 def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
-    """Batches of effects, valid one after the other on an empty file; the first makes two queues."""
+    """Batches of effects, valid in this order on an empty file; the first creates two queues and a last-value queue."""
     model = empty_model()
     made = [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), *queue(3, "v", kind=VIEW)]
     applied(model, made)
@@ -103,7 +103,7 @@ def _batch(draw: st.DrawFn, model: NaiveStore) -> list[Effect]:
 
 
 def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[Effect]:
-    """What a client did in one: publications of several topics, and acknowledgements on several endpoints."""
+    """The effects of a client's transaction: publications on several topics, and settlements on several endpoints."""
     effects: list[Effect] = []
     numbers = _queues(model)
     for _ in range(draw(st.integers(0, 3))):
@@ -117,7 +117,7 @@ def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[E
 
 
 def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Sequence[Effect]:
-    """One command's effects; none where it makes no sense."""
+    """The effects of one command; no effects where the command is impossible."""
     numbers = _queues(model)
     kind = draw(st.sampled_from(KINDS))
     if kind == "publish":
@@ -136,7 +136,7 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
         forced = _forced(draw, model, chosen)
         return [trimming_topics(model, rule, chosen, forced)] if chosen else []
     if kind == "erase":
-        # Contents that are no message have no header that could stay.
+        # Contents that are not valid messages have no header for the marker to keep.
         ids = _some(draw, [i for i in sorted(before) if not model.messages[i][BARE]])
         return erasing(model, ids, draw(st.sampled_from(["", "asked to"]))) if ids else []
     if kind == "values":
@@ -206,7 +206,7 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
 
 
 def _forced(draw: st.DrawFn, model: NaiveStore, leaving: Sequence[int]) -> list[tuple[int, int]]:
-    """Messages that a replay had put when it was forced to be complete, and that the log is about to lose."""
+    """References to messages that a force-completed replay had put, and that are about to leave the log."""
     found = []
     for number in _queues(model):
         endpoint, lying = model.endpoints[number], set(model.on(number))
@@ -247,7 +247,7 @@ def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Effect:
 
 
 def _values(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> Sequence[Effect]:
-    """The index of a last-value queue follows the log, or is read anew; or the queue is emptied, or deleted."""
+    """The index of a last-value queue is updated from the log, or the queue is purged or deleted."""
     views = sorted(set(model.endpoints) - set(_queues(model)))
     if not views:
         return []
@@ -283,7 +283,7 @@ def _values(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> Sequence[Ef
 
 
 def _queues(model: NaiveStore) -> list[int]:
-    """Endpoints that messages are put on."""
+    """The endpoints that store messages: all but last-value queues."""
     return sorted(n for n, endpoint in model.endpoints.items() if endpoint.definition.kind != VIEW)
 
 
@@ -304,7 +304,7 @@ def _delay(draw: st.DrawFn, model: NaiveStore, number: int) -> Effect:
 
 
 def _bare(k: int, content: bytes) -> int:
-    """Where the bare message begins: behind a header, or somewhere."""
+    """The offset of the bare message: after the header if there is one, else an arbitrary one."""
     return len(content) if content in _headers else min(k % 3, len(content))
 
 
@@ -315,7 +315,7 @@ def _replay_of(model: NaiveStore, number: int) -> int:
 
 
 def _replay(draw: st.DrawFn, model: NaiveStore, number: int) -> Sequence[Effect]:
-    """One is started; goes on, with messages acknowledged; or ends."""
+    """Start an endpoint's replay; or settle some of its messages, or end it."""
     cursor = _replay_of(model, number)
     if not cursor:
         cursor, floor = model.next_number, draw(st.integers(0, model.last_id))
@@ -349,7 +349,7 @@ def _definition(draw: st.DrawFn, model: NaiveStore, number: int) -> Effect:
 
 
 def _record(draw: st.DrawFn, number: int) -> ReplayRecord:
-    """That of a replay which has the number of an endpoint: one that is there changes, and has another name then."""
+    """The record of a replay with the number of an endpoint; drawn again, it replaces the record, maybe renamed."""
     state = draw(st.sampled_from(["running", "complete"]))
     name = f"r{number}-{draw(st.sampled_from([state, 'again']))}"
     return ReplayRecord(
@@ -375,7 +375,7 @@ def _record(draw: st.DrawFn, number: int) -> ReplayRecord:
 
 
 def _some(draw: st.DrawFn, ids: list[int]) -> list[int]:
-    """Some of them, in the order a consumer may settle them: all, a run, every other one, backwards."""
+    """Some of the ids, as a consumer may settle them: all, a run, or every other one, forwards or backwards."""
     if not ids:
         return []
     start = draw(st.integers(0, len(ids) - 1))

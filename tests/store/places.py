@@ -1,4 +1,4 @@
-"""Places that a store is copied from, and to: a file, or a schema that no test had before."""
+"""Sources and targets of copies: a file, or a new schema in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = count(1)
 
 
 class Place:
-    """A Message VPN's schema that no test had before."""
+    """A Message VPN in PostgreSQL with a name of its own; its schema need not exist."""
 
     def __init__(self, server: Server) -> None:
         self.database = Database(server.url())
@@ -34,7 +34,7 @@ class Place:
 
 
 def released(run: Callable[[], T]) -> T:
-    """Run it once the session of whoever had the store has ended, which the server sees a moment later."""
+    """Call ``run`` until the store is free: the server notices the end of the last session a moment later."""
     found: list[T] = []
 
     def is_done() -> bool:
@@ -63,7 +63,7 @@ def copied(source: Path | Place, target: Path | Place, **options: Any) -> Copy:
 
 @dataclass(frozen=True)
 class Pair:
-    """Engines between which is copied."""
+    """The engines of a copy's source and target."""
 
     source: str
     target: str
@@ -71,7 +71,7 @@ class Pair:
     place: Callable[[], Place]
 
     def source_of(self, path: Path) -> Path | Place:
-        """A new place that has what a file has, which stays as it is."""
+        """A new source with the contents of this file; the file stays as it is."""
         file = self.fresh()
         shutil.copy(path, file)
         if self.source == "sqlite":
@@ -81,11 +81,11 @@ class Pair:
         return there
 
     def new_target(self) -> Path | Place:
-        """Where nothing is."""
+        """A target without a store."""
         return self._nothing() if self.target == "sqlite" else self.place()
 
     def file_of(self, target: Path | Place) -> Path:
-        """A file that has what a target has."""
+        """A file with the contents of the target."""
         if isinstance(target, Path):
             return target
         file = self._nothing()

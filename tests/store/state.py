@@ -1,7 +1,7 @@
 """
-What a store has in its tables, in the form of the naive store: the same for every engine.
+The contents of a store's tables in the form of the naive store, the same for every engine.
 
-What a dropped cursor left counts as worked off: nobody can see it any more.
+What dropped cursors still hold is left out, as if it were already deleted: no reader can see it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tests.support.naive_store import NaiveStore, State, StoredPart
 
 def state_of(tables: ShortTables, log: LogRow) -> State:
     """
-    All that can be seen of a store, with what dropped cursors left taken away.
+    The visible state of a store, without what only dropped cursors still hold.
 
     Args:
-        log: The log's row, with what was published since it was written.
+        log: The log's row, brought up to date with the messages published since it was written.
     """
 
     def rows(table: str) -> list[Any]:
@@ -96,7 +96,7 @@ def state_of(tables: ShortTables, log: LogRow) -> State:
 
 
 def check_state(found: State, model: NaiveStore) -> None:
-    """All that can be seen of the tables is the naive store's."""
+    """Assert that each field of the state equals the naive store's."""
     known = model.state()
     for field in fields(found):
         assert getattr(found, field.name) == getattr(known, field.name), field.name

@@ -1,4 +1,4 @@
-"""The data folder's lock."""
+"""The data folder: its lock and modes; checksums of messages, and histograms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ sys.stdin.read()
 
 
 def test_a_folder_is_made_and_held(tmp_path: Path) -> None:
-    """With the folders above it; its lock file says who holds it."""
+    """Missing parent folders are made, too; the lock file has the process id of the holder."""
     folder = DataFolder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b" / LOCK_FILE).read_text() == f"{os.getpid()}\n"
     assert message_file(folder.path, "default") == tmp_path / "a" / "b" / "default.db"
@@ -51,7 +51,7 @@ def test_a_folder_is_made_and_held(tmp_path: Path) -> None:
 
 
 def test_a_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
-    """The error names the process and what to do; the first one's lock file is left as it was."""
+    """The error names the holder's process and a way out; the lock file stays as it was."""
     folder = DataFolder(tmp_path)
     with pytest.raises(StoreLocked) as caught:
         DataFolder(tmp_path)
@@ -68,7 +68,7 @@ def test_a_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) ->
 
 
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
-    """A gateway that was killed leaves the lock file and no lock; a longer process id is overwritten."""
+    """A killed gateway leaves its lock file but no lock; the next holder overwrites even a longer process id."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -89,7 +89,7 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["", "folder", f"folder/{LOCK_FILE}/x"], ids=["above", "itself", "lock"])
 def test_a_folder_that_cannot_be_used_is_told_so(tmp_path: Path, taken: str) -> None:
-    """A file in its place or above it, or a folder in the lock file's: one sentence with the cause and a way out."""
+    """A file in place of the folder or its parent, or a folder in place of the lock file, is an error with advice."""
     place = tmp_path / "data"
     if taken.endswith("x"):
         (place / taken).mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_used_is_told_so(tmp_path: Path, taken: str) -> 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written_is_told_so(tmp_path: Path) -> None:
-    """The cause is in the sentence."""
+    """The error says "Permission denied"."""
     tmp_path.chmod(0o500)
     with pytest.raises(StoreError, match="Permission denied"):
         DataFolder(tmp_path / "data")
@@ -110,7 +110,7 @@ def test_a_folder_that_may_not_be_written_is_told_so(tmp_path: Path) -> None:
 
 
 def test_what_is_made_is_its_user_s_alone(tmp_path: Path) -> None:
-    """Folder, lock, file and WAL, whatever the umask is; and that is no reason to tell anybody."""
+    """Folder, lock, file and WAL are for their user alone, whatever the umask, so no warning is due."""
     before = os.umask(0)
     try:
         folder = DataFolder(tmp_path / "data")
@@ -128,7 +128,7 @@ def test_what_is_made_is_its_user_s_alone(tmp_path: Path) -> None:
 
 
 def test_what_others_may_read_is_named(tmp_path: Path) -> None:
-    """A folder that was made open is left so; it and the files in it that are open, too, are told with their modes."""
+    """An existing folder keeps its mode; it and its files that others may read are listed with their modes."""
     path = tmp_path / "data"
     path.mkdir()
     path.chmod(0o755)
@@ -161,7 +161,7 @@ TOPIC_FIELD = 2
 
 @given(FIELDS, st.sampled_from([0, 1, TOPIC_FIELD, 3, 4, CONTENT_FIELD]), st.data())
 def test_a_byte_that_changes_is_seen(fields: Fields, field: int, data: st.DataObject) -> None:
-    """Of a number, of the topic as long as it is text, of the content: whichever, and however; else it is sound."""
+    """A message is sound as written, and not if one byte of a number, of the topic or of the content changes."""
     changed: list[Any] = list(fields)
     if field == TOPIC_FIELD:
         changed[field] = data.draw(st.text("abcdefgh/", min_size=1))
@@ -184,7 +184,7 @@ def test_a_byte_that_changes_is_seen(fields: Fields, field: int, data: st.DataOb
 
 @given(st.integers(0, HEAD), st.integers(0, HEAD))
 def test_a_checksum_that_changes_is_seen(head: int, other: int) -> None:
-    """A head stands for what it is by the modulus, and for nothing else."""
+    """The checksum's head is accepted only if it is congruent to the right one; its content sum must be equal."""
     fields = (1, 2, "t", 3, 4, b"x")
     checksum = content_sum(b"x") << HEAD_BITS
     assert is_sound(*fields, checksum + head) == (head % HEAD_MODULUS == head_of(1, 2, "t", 3, 4))
@@ -192,7 +192,7 @@ def test_a_checksum_that_changes_is_seen(head: int, other: int) -> None:
 
 
 def test_contents_are_summed_in_pieces_as_whole() -> None:
-    """Around the length from which on ``zlib`` would give up the interpreter's lock."""
+    """Sums in pieces equal Adler-32 of the whole, around the length from which ``zlib`` releases the GIL."""
     contents = [bytes(length) + b"x" for length in (0, HELD_BYTES - 1, HELD_BYTES, 3 * HELD_BYTES)]
     whole = list(map(adler32, contents))
     assert content_sums(contents, max(map(len, contents))) == whole
@@ -200,7 +200,7 @@ def test_contents_are_summed_in_pieces_as_whole() -> None:
 
 
 def test_heads_of_a_run_can_be_counted_up() -> None:
-    """The last of the longest run is still no part of the content's sum."""
+    """The head of the last message of the longest run does not overflow into the content's sum."""
     assert HEAD_MODULUS - 1 + LARGEST_INSERT - 1 <= HEAD
 
 
@@ -208,7 +208,7 @@ def test_heads_of_a_run_can_be_counted_up() -> None:
 
 
 def test_bounds_are_inclusive_and_counts_add_up() -> None:
-    """A number at a bound belongs to it, one above all bounds to the last, and each count holds those before it."""
+    """A number at a bound counts below it, one above all bounds as +Inf, and the counts are cumulative."""
     histogram = Histogram((1, 10))
     for value in (0, 1, 2, 10, 11):
         histogram.add(value)

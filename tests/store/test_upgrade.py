@@ -1,4 +1,4 @@
-"""Upgrades: what a start would do is said before, and is what it does; released steps stay as they are."""
+"""Upgrades: a look ahead says which migrations a start would apply; released migrations never change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RELEASED = {
     "m006_last_values": ("1cea685b6aa2", "b7e5b60339ea"),
     "m007_dedup": ("c683f3351bc9", "383d74dcaf42"),
 }
-"""The beginning of a digest of each step's statements, in SQLite and in PostgreSQL."""
+"""The first digits of the digests of each migration's statements, for SQLite and for PostgreSQL."""
 
 
 def digest(statements: Sequence[str]) -> str:
@@ -50,14 +50,14 @@ def digest(statements: Sequence[str]) -> str:
 
 
 def test_released_steps_never_change() -> None:
-    """A store that has taken one does not take it again, so a change would be in new stores alone."""
+    """A store applies each migration once, so a changed migration would reach new stores only."""
     assert [name[:5] for name in NAMES] == [f"m{number:03}_" for number in range(1, len(NAMES) + 1)]
     assert {name: tuple(digest(steps[name]) for steps in ENGINES) for name in NAMES} == RELEASED
 
 
 @pytest.mark.parametrize("known", ENGINES, ids=["sqlite", "postgresql"])
 def test_the_cost_of_every_step_is_known(known: Mapping[str, Sequence[str]]) -> None:
-    """Of those that will come, too: one of another kind is refused here, and not before an operator's eyes."""
+    """A migration whose cost cannot be estimated fails this test, rather than an operator's look ahead."""
     assert [step.name for step in steps_ahead([], known, lambda _: 1)] == NAMES
     with pytest.raises(ValueError, match="not known what this costs"):
         rows_gone_through("insert into a select * from b", lambda _: 1)
@@ -67,8 +67,8 @@ def test_the_cost_of_every_step_is_known(known: Mapping[str, Sequence[str]]) -> 
 @pytest.mark.parametrize("name", NAMES[:-1])
 def test_a_file_of_each_earlier_version_is_migrated(name: str, tmp_path: Path) -> None:
     """
-    What a start would do is said before, without a change to the file or its folder, and is what it does: what was in
-    the file is found as it was, and the tables are those of a file made now.
+    The look ahead changes neither the file nor its folder, and names the migrations that the start then applies. The
+    contents stay as they were, and the tables are those of a new file.
     """
     path = earlier_file(name, tmp_path / "v.db")
     before = path.read_bytes()
@@ -93,9 +93,7 @@ def test_a_file_of_each_earlier_version_is_migrated(name: str, tmp_path: Path) -
 
 
 def test_a_file_that_is_in_use_is_looked_at_as_it_is(path: Path, tmp_path: Path) -> None:
-    """
-    What is in the WAL is seen, while somebody writes and after a crash; the files stay as they are.
-    """
+    """The look ahead sees what is in the WAL, beside a writer and after a crash, and changes no file."""
     folder = tmp_path / "left"
     folder.mkdir()
     with closing(writing_to(path)) as connection:
@@ -111,7 +109,7 @@ def test_a_file_that_is_in_use_is_looked_at_as_it_is(path: Path, tmp_path: Path)
 
 
 def test_what_would_be_refused_is_said(path: Path, tmp_path: Path) -> None:
-    """A file of a later version, one that goes on elsewhere, one that is none; and what a backup becomes."""
+    """The look ahead says why a start would refuse a file (later version, moved, no database), and knows a backup."""
     nothing = look_ahead(tmp_path / "none.db")
     assert (nothing.schema, nothing.refusal, nothing.steps) == (None, None, ())
     with closing(SqliteTables(path)) as tables:
@@ -129,7 +127,7 @@ def test_what_would_be_refused_is_said(path: Path, tmp_path: Path) -> None:
 
 
 def take_back(connection: Connection, name: str) -> None:
-    """Have a schema be as a version left it that knew no step behind ``name``."""
+    """Undo the migrations after ``name``, so that the schema is as an earlier version left it."""
     for later in reversed(NAMES[NAMES.index(name) + 1 :]):
         for statement in reversed(postgresql_schema.MIGRATIONS[later]):
             if made := re.match(r"\s*create table (\w+)", statement):
@@ -142,7 +140,7 @@ def take_back(connection: Connection, name: str) -> None:
 @pytest.mark.postgresql
 @pytest.mark.parametrize("name", [NAMES[0], "m004_delayed", NAMES[-2]])
 def test_a_schema_of_an_earlier_version_is_migrated(name: str, tmp_path: Path, postgresql: Server) -> None:
-    """What was in it is found as it was; what a start does was said before, and nothing was changed by that."""
+    """The look ahead changes nothing, and names the migrations that the start then applies; contents stay the same."""
     file, place = earlier_file(name, tmp_path / "v.db"), Place(postgresql)
     contents = query(file, "select id, content from message order by id")
     open_file(file, 1, synchronous="FULL").close()

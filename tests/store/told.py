@@ -1,4 +1,4 @@
-"""What a writer under test told, transaction by transaction, and waiting for it."""
+"""Records what a writer under test reports, transaction by transaction, and waits for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.store.effects import applied
 from tests.store.vpn_file import empty_model
 
 PATIENCE_SECONDS = 60.0
-"""What never takes long is waited for so long, before the test is given up."""
+"""How long a test waits for a report that normally comes immediately, before it fails."""
 
 
 def batch_of(*effects: Effect) -> Batch:
@@ -26,14 +26,14 @@ class Transaction(NamedTuple):
 
 
 class Told:
-    """Submits effects, and remembers what their writer told."""
+    """Submits effects, and records what their writer reports."""
 
     writer: Writer
 
     def __init__(self) -> None:
         self.told: list[Transaction] = []
         self.model = empty_model()
-        """What was written, and told of without an error."""
+        """The effects that ``write`` has committed."""
         self._changed = threading.Condition()
 
     def on_commit(self, batches: list[Batch], error: WriteFailed | None) -> None:
@@ -51,7 +51,7 @@ class Told:
         return self._wait_for(lambda told: any(b is batch for b in told.batches))
 
     def wait_for_error(self) -> WriteFailed:
-        """The first error that was told of, whatever it was about."""
+        """The first error that the writer reports, of whatever batch."""
         error = self._wait_for(lambda told: told.error is not None).error
         assert error is not None
         return error
@@ -62,14 +62,14 @@ class Told:
         return next(filter(is_it, self.told))
 
     def commit(self, *effects: Effect) -> WriteFailed | None:
-        """One batch, and what became of it."""
+        """Submit one batch, wait for its transaction, and return the transaction's error."""
         return self.transaction_of(self.submit(*effects)).error
 
     def write(self, *effects: Effect) -> None:
-        """One batch, which is durable then; the naive store has it as well."""
+        """Commit one batch without an error, in the naive store as well."""
         assert self.commit(*applied(self.model, effects)) is None
 
     @property
     def batches(self) -> list[Batch]:
-        """All that was told of, in the order it was told."""
+        """The reported batches, in the order of the reports."""
         return [batch for told in self.told for batch in told.batches]

@@ -1,7 +1,7 @@
-"""A process that writes until it is killed: what it prints was told to be durable.
+"""A process that writes until it is killed, and prints what was reported as durable.
 
-Takes an engine, where its stores are, and the Message VPN. A line: first and last id of messages that were told of, and
-whether they are logged.
+Its arguments are an engine, the place of its stores, and the Message VPN. Each line has the first and the last id of
+durable messages, and whether they are logged.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RETRY_SECONDS = 0.05
 
 def stores_of(engine: str, place: str, partition_bits: int = 12) -> Stores:
     """
-    Of a folder, or of a database by its URL.
+    The stores in a folder, or in the database with this URL.
 
     Args:
-        partition_bits: How many ids a partition of PostgreSQL's has, as a power of two.
+        partition_bits: Ids per partition in PostgreSQL, as a power of two.
     """
     if engine == "sqlite":
         from store.sqlite.store import SqliteStores  # noqa: PLC0415
@@ -40,7 +40,7 @@ def stores_of(engine: str, place: str, partition_bits: int = 12) -> Stores:
 
 
 def opened(stores: Stores, vpn: str, options: StoreOptions = OPTIONS, now_ms: int = 1) -> Store:
-    """The store, as soon as nobody else has it: the session of one that was killed may live on for a moment."""
+    """Open the store as soon as it is free: a killed holder's session may last for a moment."""
     while True:
         try:
             return stores.open(vpn, now_ms, options)

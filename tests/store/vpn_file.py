@@ -1,6 +1,6 @@
-"""A Message VPN's file in SQLite, for tests: made, written without threads, and read into the form of the naive store.
+"""Makes a Message VPN's file in SQLite, writes it without threads, and reads it into the form of the naive store.
 
-What a dropped cursor left counts as worked off: nobody can see it any more.
+What dropped cursors still hold is left out, as if it were already deleted: no reader can see it.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from tests.store.state import state_of as state_of_tables
 from tests.support.naive_store import NaiveStore, State
 
 COLUMNS = ", ".join(MESSAGE)
-"""Those of a ``Row``."""
+"""The columns of a ``Row``."""
 
 MADE_MS = 1_700_000_000_000
-"""When the files of these tests were made."""
+"""The time at which the files of these tests were made."""
 
 
 def bounds(rows: int = 1_000, page_bytes: int = 1 << 22, threads: int = 1) -> StoreOptions:
-    """Of a reader's pages."""
+    """Options with these bounds of a reader's pages."""
     return StoreOptions(page_rows=rows, page_bytes=page_bytes, read_threads=threads, checkpoint_bytes=0)
 
 
 def empty_model() -> NaiveStore:
-    """What such a file holds at first."""
+    """The naive store that equals a new file."""
     return NaiveStore(MADE_MS)
 
 
 def state_of(path: Path) -> State:
-    """All that can be seen of a file, with what dropped cursors left taken away."""
+    """The visible state of a file, without what only dropped cursors still hold."""
     with closing(connect_reader(path)) as connection:
         connection.execute("begin")
         log = read_log(connection)
@@ -57,13 +57,13 @@ def state_of(path: Path) -> State:
 
 
 def check_file(path: Path, model: NaiveStore) -> None:
-    """All that can be seen of a file is the naive store's, and no promise is broken."""
+    """Assert that a file's visible state equals the naive store's, and that it keeps every promise."""
     check_state(state_of(path), model)
     assert check(path) == []
 
 
 def new_file(path: Path) -> Path:
-    """An empty file of a VPN, not synced: these tests pull no plugs."""
+    """Make an empty file of a Message VPN, not synced: no test here simulates a power failure."""
     open_file(path, MADE_MS, synchronous="OFF").close()
     return path
 
@@ -79,7 +79,7 @@ def commit(
     indexed: Sequence[IndexedSpan] = (),
     has_held: bool = True,
 ) -> None:
-    """One transaction."""
+    """Commit the effects in one transaction."""
     before = Before(dropped_cursors(SqliteShortTables(connection)), indexed=indexed, has_held=has_held)
     transaction = Transaction(connection, read_tail(connection), before)
     connection.execute("begin immediate")
@@ -89,11 +89,11 @@ def commit(
 
 
 Step: TypeAlias = Sequence[Effect] | Callable[[NaiveStore], Sequence[Effect]]
-"""A transaction, or what makes it of what is there by then."""
+"""The effects of a transaction, or a function that makes them from the naive store at that point."""
 
 
 def written(path: Path, steps: Iterable[Step]) -> NaiveStore:
-    """The steps, committed; and what the file holds then."""
+    """Commit the steps, and return the naive store that equals the file."""
     model = empty_model()
     with closing(writing_to(path)) as connection:
         for step in steps:
@@ -102,7 +102,7 @@ def written(path: Path, steps: Iterable[Step]) -> NaiveStore:
 
 
 def collect_garbage(path: Path, *, pieces: int | None = None) -> bool:
-    """Work off what dropped cursors left, in so many pieces at most; whether nothing is left."""
+    """Delete what dropped cursors left, in at most ``pieces`` pieces; returns whether nothing is left."""
     with closing(writing_to(path)) as connection:
         tables = SqliteShortTables(connection)
         left = dropped_cursors(tables)
@@ -117,14 +117,14 @@ def collect_garbage(path: Path, *, pieces: int | None = None) -> bool:
 
 
 def execute(path: Path, *statements: str) -> None:
-    """Statements of an operator, or of something that does damage."""
+    """Execute SQL as an operator would, or to do damage."""
     with closing(writing_to(path)) as connection:
         for statement in statements:
             connection.execute(statement)
 
 
 def query(path: Path, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
-    """All rows of a query."""
+    """The rows of a query."""
     with closing(connect_reader(path)) as connection:
         return connection.execute(sql, values).fetchall()
 
@@ -136,19 +136,19 @@ def tables(path: Path) -> list[tuple[str, str]]:
 
 
 def copied_files(path: Path, to: Path) -> Path:
-    """The files as a kill would leave them now."""
-    # The main one first: what a checkpoint moves into it meanwhile stays in the WAL until whoever wrote goes on.
+    """Copy the files as a kill would leave them now."""
+    # The main file first: what a checkpoint moves into it stays in the WAL until the writer goes on.
     for suffix in ("", "-wal"):
         shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
     return to
 
 
 def generation_of(path: Path) -> int:
-    """Of the log."""
+    """The generation of the log."""
     ((generation,),) = query(path, "select generation from log")
     return int(generation)
 
 
 def next_id(path: Path) -> int:
-    """The id that a gateway that starts would give out."""
+    """The id that a gateway would give out next after a start."""
     return recover(path).log.next_id

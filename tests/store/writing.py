@@ -1,4 +1,4 @@
-"""A writer under test: what it told, in order, and waiting for it."""
+"""A writer of SQLite under test, and what it reports."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.naive_store import NaiveStore
 
 
 class Writing(Told):
-    """A writer of a file."""
+    """A writer of a file, with a record of its reports."""
 
     writer: SqliteWriter
 
     def __init__(self, on_told: Callable[[], None]) -> None:
         super().__init__()
         self.hold = threading.Event()
-        """While it is cleared, the writer waits after the transaction it has just told of."""
+        """While it is cleared, the writer waits after it has reported a transaction."""
         self.hold.set()
         self._on_told = on_told
 
@@ -35,7 +35,7 @@ class Writing(Told):
         assert self.hold.wait(PATIENCE_SECONDS)
 
     def commit_now(self, *effects: Effect, answer: Callable[[], None] = lambda: None) -> WriteFailed | None:
-        """A small batch on this thread, as soon as the writer's own is not at work."""
+        """Commit a small batch on this thread, as soon as the writer's own thread is idle."""
         batch = batch_of(*effects)
         while True:
             is_tried, error = self.writer.commit_now(batch, answer)
@@ -43,12 +43,12 @@ class Writing(Told):
                 return error
 
     def write_now(self, *effects: Effect) -> None:
-        """The same, which the naive store has as well."""
+        """Commit a small batch on this thread without an error, in the naive store as well."""
         assert self.commit_now(*applied(self.model, effects)) is None
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The writer is stopped after it has committed something; what is submitted meanwhile waits together."""
+        """Stop the writer after a commit, so that the batches submitted meanwhile wait together."""
         self.hold.clear()
         self.commit()
         yield
@@ -65,7 +65,7 @@ def writing(
     on_told: Callable[[], None] = lambda: None,
     model: NaiveStore | None = None,
 ) -> Iterator[Writing]:
-    """A writer on a file, closed at the end; not synced unless the test asks for it. ``model``: what is there."""
+    """A writer of a file, closed at the end; not synced by default. ``model``: what the file already has."""
     found = Writing(on_told)
     found.model = model or found.model
     options = StoreOptions(

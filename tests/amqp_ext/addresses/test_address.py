@@ -1,4 +1,4 @@
-"""Addresses, and patterns of them: what they take, and what one pattern says of another."""
+"""Source and target addresses, and patterns of addresses."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_form_of_event_hubs_gives_hub_group_and_partition(prefix: str) -> No
 
 
 def test_an_event_hub_is_sent_to_by_name_or_by_its_only_partition() -> None:
-    """A producer's addresses come to the queue that the hub's name is, and no other partition exists."""
+    """A producer's address means the queue with the hub's name; partition 0 is the only one."""
     assert parse_target("amqps://host/flights") == Address(QUEUE, "flights")
     assert parse_target("amqps://host/flights/Partitions/0") == Address(QUEUE, "flights")
     with pytest.raises(AddressError, match="one partition here, 0"):
@@ -91,7 +91,7 @@ def test_an_event_hub_is_sent_to_by_name_or_by_its_only_partition() -> None:
 
 
 def test_a_prefix_or_a_topic_capability_keeps_a_name_from_being_an_event_hub() -> None:
-    """Ordinary topics and queues may have levels that are called as those of event hubs are."""
+    """Topics and queues may have levels with the words of an event hub's address."""
     name = "plant/ConsumerGroups/a/Partitions/3"
     for parse in (parse_source, parse_target):
         assert parse(f"topic://{name}") == parse(name, ["topic"]) == Address(TOPIC, name)
@@ -101,7 +101,7 @@ def test_a_prefix_or_a_topic_capability_keeps_a_name_from_being_an_event_hub() -
 
 
 def test_options_are_decoded_and_a_plus_stays_a_plus() -> None:
-    """Values are percent-decoded as in RFC 3986, not as in HTML forms, and ``=`` may stand in them."""
+    """Values are percent-decoded as in RFC 3986, not as in HTML forms, and may contain ``=``."""
     read = parse_source(
         "orders?replay-start=2026-01-02T03:04:05+02:00&exclusive=wait&until=match:a%3D'b%20%26=c'"
     )
@@ -115,7 +115,7 @@ def test_options_are_decoded_and_a_plus_stays_a_plus() -> None:
 
 @pytest.mark.parametrize("parse", [parse_source, parse_target])
 def test_a_stream_is_a_queue_by_its_kind(parse: Callable[..., Address]) -> None:
-    """The capability ``stream`` and the option ``kind=stream`` say the same of a queue, and nothing of other nodes."""
+    """The capability ``stream`` and the option ``kind=stream`` both make a queue a stream; a log ignores the former."""
     stream = Address(QUEUE, "a", {"kind": "stream"})
     assert (
         parse("a?kind=stream") == parse("a", ["stream"]) == parse("queue://a", ["queue", "stream"]) == stream
@@ -151,13 +151,13 @@ def test_every_form_takes_options(address: str) -> None:
 def test_what_makes_a_queue_special_is_refused_elsewhere(
     scheme: str, parse: Callable[[str], Address], option: str
 ) -> None:
-    """A topic or a log that is to be exclusive, or a stream, is refused: nobody would see to it."""
+    """The options of queues are refused on topics and logs, where they would have no effect."""
     with pytest.raises(AddressError, match=f"for queues, and this address names a {scheme}"):
         parse(f"{scheme}://a/b?{option}")
 
 
 def test_a_target_topic_may_hold_what_a_subscription_may_not() -> None:
-    """Empty levels and ``!`` are for publishers; a subscription with them is refused."""
+    """A publisher's topic may have empty levels and begin with ``!``; a subscription with them is refused."""
     assert parse_target("topic:///a//b").name == "/a//b"
     assert parse_target("topic://!a").name == "!a"
     with pytest.raises(AddressError, match="empty level"):
@@ -218,13 +218,13 @@ def test_an_exchange_is_refused_as_a_target_too() -> None:
 
 
 def test_a_queue_and_a_topic_at_once_is_refused() -> None:
-    """Capabilities that contradict each other are not resolved by chance."""
+    """Capabilities that contradict each other are an error; none of them wins."""
     with pytest.raises(AddressError, match="a queue and a topic at once"):
         parse_source("a", ["queue", "topic"])
 
 
 def test_a_topic_capability_makes_the_whole_name_a_topic() -> None:
-    """RabbitMQ's path form is one of queues: as a topic, ``/queues/x`` is what it says."""
+    """With a topic's capability, RabbitMQ's form of a queue's address is not decoded: it is the topic ``/queues/…``."""
     assert parse_target("/queues/x%20y", ["topic"]) == Address(TOPIC, "/queues/x%20y")
 
 
@@ -237,7 +237,7 @@ def test_an_address_cannot_be_changed_through_its_options() -> None:
 
 @given(name=st.text(min_size=1, max_size=30))
 def test_a_valid_queue_name_survives_rabbitmqs_encoding(name: str) -> None:
-    """Any name a queue may have is reached by its percent-encoded path, and is the inverse of its topic."""
+    """Any valid queue name is read from its percent-encoded path, and from the queue's topic."""
     with suppress(AddressError):
         check_queue_name(name)
         assert parse_source("/queues/" + quote(name, safe="")) == Address(QUEUE, name)
@@ -263,10 +263,10 @@ def test_any_text_is_read_or_refused(address: str, topic: bool) -> None:
             assert read.options.keys() <= OPTIONS.keys()
 
 
-# --- Patterns of addresses: what they take, and what one pattern says of another --------------------------------------
+# --- Patterns of addresses: what they match, cover and touch ----------------------------------------------------------
 
 # Enough pieces for every way in which levels of the patterns below can differ: each literal, each prefix alone and
-# with something behind it, and a piece that no pattern names.
+# with more text, and a piece that no pattern names.
 _TOPIC_PIECES = ["", "a", "ab", "abz", "az", "b", "z", "#", "#a", "#z", ">"]
 _TOPICS = ["/".join(pieces) for n in (1, 2, 3) for pieces in product(_TOPIC_PIECES, repeat=n)]
 _PATTERN_PIECES = ["*", "a*", "ab*", "#*", "a", "ab", "b", "#a", ">"]
@@ -290,8 +290,8 @@ def test_a_pattern_takes_covers_and_touches_what_a_subscription_of_it_gets(
     kind: AddressKind, names: str, asked: str
 ) -> None:
     """
-    ``matches`` is the routing's own answer, wildcards that do not reach ``#`` names included. ``covers`` holds exactly
-    where no topic of the pattern asked for is left over, ``touches`` where some topic is in both.
+    ``matches`` agrees with routing, where wildcards do not match reserved topics (``#…``). ``covers`` holds exactly if
+    the pattern matches every topic of the other, ``touches`` exactly if some topic is in both.
     """
     rule, other = pattern(f"{kind.value}://{names}"), TopicPattern.parse(asked)
     gets, wanted = taken(kind, names), taken(kind, asked)
@@ -318,7 +318,7 @@ def test_names(text: str, kind: AddressKind, yes: list[str], no: list[str]) -> N
 
 
 def test_a_pattern_is_about_one_kind() -> None:
-    """What is said of topics says nothing of queues or of the log."""
+    """A pattern of topics matches neither queues nor the log."""
     rule, asked = pattern("topic://>"), TopicPattern.parse("a/b")
     assert rule.matches(TOPIC, "a/b") and rule.covers(TOPIC, asked) and rule.touches(TOPIC, asked)
     for kind in (QUEUE, LOG):
@@ -350,7 +350,7 @@ def test_a_text_that_is_no_pattern_is_explained(text: str, sentence: str) -> Non
 
 
 def test_an_exception_says_that_it_is_one() -> None:
-    """The ``!`` is kept apart from what it excepts, and both are in the text that the log shows."""
+    """The ``!`` is no part of the pattern's names, but it is part of the text that the gateway's log shows."""
     rule = pattern("!log://a/>")
     assert rule.is_exception and rule.names.text == "a/>" and str(rule) == "!log://a/>"
     assert not pattern("log://a/>").is_exception

@@ -74,7 +74,7 @@ from tests.support.messages import section
     ],
 )
 def test_event_hubs_positions_are_read(text: str, kind: StartKind, place: int | None) -> None:
-    """The strings that the Event Hubs clients send, and the form of them that Qpid JMS can send."""
+    """The selectors that Event Hubs clients send, and their quoted form that Qpid JMS can send."""
     read = from_position_selector(text)
     assert read == start(kind, place)
     assert read is not None and read.form == POSITION
@@ -94,7 +94,7 @@ def test_event_hubs_positions_are_read(text: str, kind: StartKind, place: int | 
     ],
 )
 def test_other_selectors_are_not_event_hubs_positions(text: str) -> None:
-    """A selector of another form is left to be a selector."""
+    """A selector of another form is no position."""
     assert from_position_selector(text) is None
 
 
@@ -131,7 +131,7 @@ def token(key: str = KEY, resource: str = RESOURCE, expires_s: int = 2_000, name
 
 
 def test_a_token_of_the_library_is_good() -> None:
-    """One that azure-eventhub 5.15.1 made is read, and its signature is right."""
+    """A token made by azure-eventhub 5.15.1 is read, and its signature is right."""
     text = (
         "SharedAccessSignature sr=sb%3A%2F%2F127.0.0.1%3A15672%2Fflights"
         "&sig=I%2Fd3EaQ7VRXPxwK2ky6Mo8hkyAt7nVHlBTb%2FQPh17EQ%3D&se=1795260000&skn=ann"
@@ -142,7 +142,7 @@ def test_a_token_of_the_library_is_good() -> None:
 
 
 def test_a_token_says_who_for_what_and_how_long() -> None:
-    """Key name, path and expiry are read, in whatever order they stand."""
+    """Key name, path and expiry are read in any order of the fields."""
     prefix, _, fields = token().partition(" ")
     found = read_token(f"{prefix} {'&'.join(reversed(fields.split('&')))}")
     assert (found.key_name, found.resource, found.expires_s) == ("ann", "flights", 2_000)
@@ -160,7 +160,7 @@ def test_a_token_says_who_for_what_and_how_long() -> None:
     ],
 )
 def test_a_token_that_is_not_good_is_refused(made: str, now_s: float, words: str) -> None:
-    """Another key, another resource or expiry than was signed, and time that has run out."""
+    """A token is refused if it was signed with another key, resource or expiry, or has expired."""
     with pytest.raises(TokenError, match=words):
         read_token(made).check(KEY, now_s)
 
@@ -176,7 +176,7 @@ def test_a_token_that_is_not_good_is_refused(made: str, now_s: float, words: str
     ],
 )
 def test_what_is_no_token_is_refused(text: str, words: str) -> None:
-    """The sentence says what is missing or wrong, and quotes no signature."""
+    """The error says what is missing or wrong, and does not quote the signature."""
     with pytest.raises(TokenError, match=words) as refused:
         read_token(text)
     assert "sig=" not in str(refused.value).replace("sig=…", "")
@@ -197,20 +197,20 @@ def test_what_is_no_token_is_refused(text: str, words: str) -> None:
     ],
 )
 def test_a_token_is_for_an_entity_and_all_below(resource: str, path: str, is_covered: bool) -> None:
-    """A hub's token is for its partitions and groups, a namespace's for everything; a partition's not for its hub."""
+    """A hub's token covers its partitions and groups, a namespace's everything, a partition's not its hub."""
     assert read_token(token(resource=resource)).covers(path) is is_covered
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """Nothing that a peer puts makes reading fail otherwise."""
+    """No text raises anything but TokenError."""
     for one in (text, f"SharedAccessSignature {text}", f"SharedAccessSignature sr={text}&sig=a&se=1&skn=b"):
         with contextlib.suppress(TokenError):
             read_token(one).check(KEY, 0)
 
 
 def test_a_path_is_what_is_behind_the_host() -> None:
-    """Scheme, host and port say nothing."""
+    """Scheme, host and port are no part of the path."""
     assert path_of("sb://h:5672/a/b/") == path_of("amqps://other/a/b") == path_of("a/b") == "a/b"
 
 
@@ -218,12 +218,12 @@ def test_a_path_is_what_is_behind_the_host() -> None:
 
 
 def attach(name: str, handle: int, *, sends: bool = True, channel: int = 0) -> bytes:
-    """The attach of a link of the peer's."""
+    """The attach of one of the peer's links."""
     return frame(0x12, [name, UInt(handle), not sends], channel=channel)
 
 
 def transfer(handle: int, tag: bytes | None, form: int | None, *, channel: int = 0, **said: bool) -> bytes:
-    """A transfer; ``more`` and ``aborted`` as they are said."""
+    """A transfer; ``more`` and ``aborted`` may be given."""
     fields = [UInt(handle), UInt(0) if tag else None, tag, UInt(form) if form is not None else None]
     fields += [False, said.get("more", False), None, None, None, said.get("aborted", False)]
     return frame(0x14, fields, b"payload", channel=channel)
@@ -246,7 +246,7 @@ ATTACH_BY_SYMBOL = framed(encode(Described(Symbol("amqp:attach:list"), ["one", U
     ("sent", "batches"),
     [
         ([transfer(0, b"t", BATCH_FORMAT), transfer(1, b"t", 0), transfer(1, b"u", None)], {FIRST}),
-        # The first transfer of a delivery says its format; those that follow need not.
+        # The first transfer of a delivery has its format; the following ones need not.
         (
             [
                 transfer(0, b"t", BATCH_FORMAT, more=True),
@@ -256,7 +256,7 @@ ATTACH_BY_SYMBOL = framed(encode(Described(Symbol("amqp:attach:list"), ["one", U
             {FIRST},
         ),
         ([transfer(0, b"t", BATCH_FORMAT, more=True) + transfer(0, None, None, aborted=True)], set()),
-        # After a detach or the end of its session a handle may be another link's.
+        # After a detach or the end of its session a handle may belong to another link.
         ([frame(0x16, [UInt(0), True]) + attach("two", 0), transfer(0, b"t", BATCH_FORMAT)], {SECOND}),
         ([frame(0x17, []) + attach("one", 1), transfer(1, b"t", BATCH_FORMAT)], {FIRST}),
         # A descriptor may be a symbol (AMQP 1.0 section 2.7).
@@ -265,7 +265,7 @@ ATTACH_BY_SYMBOL = framed(encode(Described(Symbol("amqp:attach:list"), ["one", U
     ids=["on one link", "in several transfers", "aborted", "after a detach", "after an end", "by a symbol"],
 )
 def test_a_batch_is_known_by_its_link_and_tag(sent: list[bytes], batches: set[tuple[str, bytes]]) -> None:
-    """A tag on one link says nothing of the same tag on another; and it is asked for once."""
+    """A batch on one link does not affect the same tag on another, and ``is_batch`` is true once for each."""
     seen = watching("one", "two")
     for raw in sent:
         assert seen.receive(raw) == raw
@@ -275,7 +275,7 @@ def test_a_batch_is_known_by_its_link_and_tag(sent: list[bytes], batches: set[tu
 
 
 def test_only_links_that_are_followed_are_remembered() -> None:
-    """A peer cannot have tags kept by sending batches where nobody asks for them."""
+    """Batches on links that are not followed take no memory: a peer cannot fill it with tags."""
     seen = watching("one")
     seen.forget("one")
     seen.receive(transfer(0, b"t", BATCH_FORMAT))
@@ -285,7 +285,7 @@ def test_only_links_that_are_followed_are_remembered() -> None:
 
 @pytest.mark.parametrize("asked", [65_536, 544, 2**32 - 1])
 def test_an_open_leaves_room_for_padding(asked: int) -> None:
-    """The engine is told of smaller frames than the peer takes, so that a frame that it fills can still be padded."""
+    """The engine sees a smaller max-frame-size than the peer's, so that even a full frame can be padded."""
     raw = frame(0x10, ["container", "host", UInt(asked), None, UInt(30_000)])
     seen = IncomingFrames(65_536).receive(AMQP_HEADER + raw)[8:]
     assert int.from_bytes(seen[:4], "big") == len(seen)
@@ -307,14 +307,14 @@ def test_an_open_leaves_room_for_padding(asked: int) -> None:
     ],
 )
 def test_what_is_odd_is_left_to_the_engine(raw: bytes) -> None:
-    """Bytes that are no frame, or not a good one, reach the engine as they came."""
+    """Bytes that are no valid frame reach the engine as they came."""
     seen = watching("one")
     assert seen.receive(raw[:5]) + seen.receive(raw[5:]) == raw
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_any_bytes_go_through(data: bytes, cut: int) -> None:
-    """Nothing that a peer sends makes them fail, or lose a byte of what it has handed on."""
+    """Whatever a peer sends, no exception is raised, and what is handed on is a beginning of it."""
     seen = IncomingFrames(4_096)
     assert data.startswith(seen.receive(data[:cut]) + seen.receive(data[cut:]))
 
@@ -344,7 +344,7 @@ def frames(draw: st.DrawFn) -> tuple[bytes, int, list[Any], bytes]:
 
 @given(frames())
 def test_a_padded_frame_means_the_same(made: tuple[bytes, int, list[Any], bytes]) -> None:
-    """Every field and the payload are as they were, the missing fields are null, and the frame's size is right."""
+    """Padding keeps every field and the payload, sets the missing fields to null, and corrects the frame's size."""
     raw, code, fields, payload = made
     found = padded(raw)
     performative, behind = decode(found, 8)
@@ -358,7 +358,7 @@ def test_a_padded_frame_means_the_same(made: tuple[bytes, int, list[Any], bytes]
 def test_pieces_of_any_size_give_the_same_frames(
     made: list[tuple[bytes, int, list[Any], bytes]], sizes: list[int]
 ) -> None:
-    """However the engine's output is cut, what is written is each of its frames, padded."""
+    """However the engine's output is cut, each of its frames is written padded."""
     whole = AMQP_HEADER + HEARTBEAT + b"".join(raw for raw, *_ in made)
     padder, written, start = Padder(), b"", 0
     for size in [*sizes, len(whole)]:
@@ -368,7 +368,7 @@ def test_pieces_of_any_size_give_the_same_frames(
 
 
 def test_the_error_of_a_close_has_all_its_fields() -> None:
-    """The Python client takes the third of one that has two, and shows its own mistake in place of the error."""
+    """The Python client reads the third field of an error even if it has two, and then hides the error."""
     error = Described(ULong(0x1D), [Symbol("amqp:unauthorized-access"), "the token has expired"])
     (found,) = decode(padded(frame(0x18, [error])), 8)[0].value
     assert found == Described(error.descriptor, [*error.value, None])
@@ -385,7 +385,7 @@ def test_the_error_of_a_close_has_all_its_fields() -> None:
     ],
 )
 def test_what_needs_no_padding_stays(raw: bytes) -> None:
-    """Heartbeats, headers, end, a close without an error and frames of SASL are written as they are."""
+    """Heartbeats, headers, end, a close without an error and SASL frames stay as they are."""
     assert padded(raw) == raw
 
 
@@ -410,7 +410,7 @@ def said(answer: bytes) -> tuple[int, str, Any]:
 
 @pytest.mark.parametrize("body", ["a token", b"a token"])
 def test_a_token_is_put(body: Any) -> None:
-    """Operation, type and the token itself, as a string or as data."""
+    """put-token is read with its type and token, which may be a string or data, and answered with 202."""
     asked = request(body, "me", operation="put-token", type="jwt", name="sb://h/hub")
     read = CbsNode().read(asked)
     assert (read.command, read.id, read.reply_to) == (PutToken("a token", "jwt"), ID, "me")
@@ -418,19 +418,19 @@ def test_a_token_is_put(body: Any) -> None:
 
 
 def test_a_request_without_reply_to_is_answered_by_the_name_of_its_node() -> None:
-    """The Python client's receiving link has the node as its target, and its requests no reply-to."""
+    """The Python client sends requests without reply-to; its receiving link has the node's name as target."""
     read = ManagementNode().read(request("", operation="READ", type="com.microsoft:eventhub", name="hub"))
     assert (read.command, read.reply_to) == (ReadHub("hub"), "$management")
 
 
 def test_a_hub_is_described() -> None:
-    """Name, creation and the one partition."""
+    """The answer has the hub's name, its creation time and its only partition."""
     node = ManagementNode()
     read = node.read(request(b"[]", "me", operation="READ", type="com.microsoft:eventhub", name="hub"))
     status, _, found = said(node.answer(read, HubState("hub", 1_000)))
     assert (status, found["name"], found["created_at"]) == (200, "hub", 1_000)
     assert (found["partition_count"], list(found["partition_ids"])) == (1, ["0"])
-    # A signed integer: the Go client takes none without it, and no other type.
+    # The Go client requires this field, as a signed integer.
     assert (found["georeplication_factor"], type(found["georeplication_factor"])) == (1, Int)
 
 
@@ -442,7 +442,7 @@ def test_a_hub_is_described() -> None:
     ],
 )
 def test_a_partition_is_described(state: PartitionState, numbers: tuple[Any, ...]) -> None:
-    """Where it begins and ends; an empty one ends at -1, as Event Hubs has it."""
+    """The answer says where the partition begins and ends; an empty one ends at -1, as in Event Hubs."""
     node = ManagementNode()
     kind = "com.microsoft:partition"
     read = node.read(request("", operation="READ", type=kind, name="hub", partition="0"))
@@ -450,12 +450,12 @@ def test_a_partition_is_described(state: PartitionState, numbers: tuple[Any, ...
     _, _, found = said(node.answer(read, state))
     keys = ("begin_sequence_number", "last_enqueued_sequence_number", "last_enqueued_offset")
     assert tuple(found[key] for key in (*keys, "last_enqueued_time_utc", "is_partition_empty")) == numbers
-    # The Rust client takes no answer without them, where nothing is replicated neither.
+    # The Rust client requires these fields, even without replication.
     assert (found["begin_sequence_number_epoch"], found["last_enqueued_sequence_number_epoch"]) == (-1, -1)
 
 
 def test_a_token_comes_with_a_request_and_is_not_shown() -> None:
-    """Some clients put none at $cbs to read about a hub. A log line about the request must not hold it."""
+    """Some clients send the token with the request rather than to $cbs. The request's repr does not show it."""
     asked = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "hub", "security_token": "secret"}
     read = ManagementNode().read(request("", **asked))
     assert read.command == ReadHub("hub", "secret")
@@ -497,19 +497,19 @@ def event(text: str, key: str | None = None) -> bytes:
 
 
 def batch(*events: bytes, key: str | None = None) -> bytes:
-    """The envelope of these."""
+    """The batch's message with these events, and a partition key of its own or without."""
     front = section(sections.MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): key}) if key else b""
     return front + b"".join(section(sections.DATA, one) for one in events)
 
 
 def test_events_of_a_batch_stay_as_they_are() -> None:
-    """Each data section is one message, bit for bit."""
+    """Each data section of a batch is one message, bit for bit."""
     events = [event("a"), event("b", "k"), section(sections.AMQP_VALUE, {"deep": [1, 2]})]
     assert IncomingFrames.messages_of(batch(*events)) == events
 
 
 def test_the_partition_key_of_a_batch_is_its_events() -> None:
-    """Those that have none get the envelope's; their bare message stays as it was."""
+    """Events without a partition key get the batch's; their bare message stays as it was."""
     first, second = IncomingFrames.messages_of(batch(event("a"), event("b", "own"), key="all"))
     assert sections.message_annotations(first) == {"x-opt-partition-key": "all"}
     assert first.endswith(event("a"))

@@ -69,14 +69,14 @@ def test_an_empty_filter_set_asks_for_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["rewind:replay-start", "from", "x", "rabbitmq:stream-offset-spec"])
 def test_a_filter_is_known_by_its_descriptor_under_any_key(name: str) -> None:
-    """The key is the client's own: whatever it is, the descriptor decides, and the key is what is echoed."""
+    """The descriptor identifies the filter, whatever key the client chose; the key is echoed."""
     read = read_filter_set({key(name): Described(REPLAY_START, {key("from"): key("beginning")})})
     assert read == Filters(start=BEGINNING, accepted=(key(name),))
     assert read.start is not None and read.start.form == FILTER
 
 
 def test_rabbitmqs_filters_are_read_and_ask_for_stream_offsets() -> None:
-    """The three filters of RabbitMQ's stream clients are kept, and mark the link as one of theirs."""
+    """The three filters of RabbitMQ's stream clients are read, and make the link get x-stream-offset."""
     read = read_filter_set(
         {
             STREAM_OFFSET_SPEC: Described(STREAM_OFFSET_SPEC, "first"),
@@ -95,13 +95,13 @@ def test_rabbitmqs_filters_are_read_and_ask_for_stream_offsets() -> None:
 
 @pytest.mark.parametrize("descriptor", [SELECTOR, SELECTOR_CODE, 0x0000468C00000004])
 def test_an_event_hubs_position_is_a_start_and_no_selector(descriptor: Any) -> None:
-    """Python sends the symbol and JavaScript the code; what is compared is a position, not a message."""
+    """Python sends the descriptor as symbol and JavaScript as code; both give a start, and no selector."""
     read = read_filter_set({SELECTOR: Described(descriptor, "amqp.annotation.x-opt-offset > '@latest'")})
     assert read == Filters(start=ReplayStart(StartKind.LIVE), accepted=(SELECTOR,))
 
 
 def test_what_qpid_jms_sends_is_understood() -> None:
-    """A selector by code and a no-local filter whose value is a string, through real bytes."""
+    """Qpid JMS describes its selector by code, and gives no-local a string as value."""
     sent = {
         key("jms-selector"): Described(SELECTOR_CODE, "colour = 'red'"),
         key("no-local"): Described(NO_LOCAL_CODE, "NoLocalFilter{}"),
@@ -125,7 +125,7 @@ def test_what_qpid_jms_sends_is_understood() -> None:
     ],
 )
 def test_a_replay_start_is_taken_out_of_a_selector(text: str, rest: str | None) -> None:
-    """A top-level AND term is the start, and what is left is the selector with its meaning kept."""
+    """The start is a top-level AND term; the other terms remain as the selector, with the same meaning."""
     read = selector(text)
     assert read.start == BEGINNING
     assert read.start.form == START_IN_SELECTOR
@@ -142,7 +142,7 @@ def test_a_replay_start_is_taken_out_of_a_selector(text: str, rest: str | None) 
     ],
 )
 def test_a_selector_without_a_start_is_left_as_it_is(text: str) -> None:
-    """A selector that only mentions the name inside a string has no start in it; to JMS an empty one is none."""
+    """The annotation's name inside a string is no start; an empty selector is the same as none in JMS."""
     assert selector(text) == Filters(selector=text or None, accepted=(key("jms-selector"),))
 
 
@@ -163,7 +163,7 @@ def test_a_start_in_the_wrong_place_and_a_bad_selector_are_refused(text: str) ->
 
 @pytest.mark.parametrize("literal", ["'nonsense'", "'10'", "10"])
 def test_a_bad_start_in_a_selector_is_refused_as_a_start(literal: str) -> None:
-    """The term is in its place but says no start; a bare number could be an offset or a time."""
+    """A term whose value is no start is refused; a bare number is one, as it could be an offset or a time."""
     with pytest.raises(ReplayStartError, match=r"not a replay start|could be an offset or a time"):
         selector(f'"m.x-opt-replay-start" = {literal}')
 
@@ -196,7 +196,7 @@ def test_a_bare_value_is_taken_by_its_key() -> None:
 
 
 def test_unknown_filters_are_listed_and_not_echoed() -> None:
-    """A filter that nobody here knows is left out of the reply, described or not, whatever its descriptor."""
+    """An unknown filter, described or not, is listed as unknown and left out of the reply."""
     read = read_filter_set(
         {
             key("a"): Described(key("com.example:f"), 1),
@@ -258,13 +258,13 @@ def test_a_bad_replay_start_is_refused_as_a_start(descriptor: Symbol, value: Any
 
 
 def test_one_filter_given_twice_is_refused() -> None:
-    """By symbol and by code it is the same filter, and which one should count nobody can say."""
+    """A filter given by symbol and by code is the same filter twice, so neither can win."""
     with pytest.raises(FilterError, match="is there twice"):
         read_filter_set({key("a"): Described(SELECTOR, "a = 1"), key("b"): Described(SELECTOR_CODE, "b = 1")})
 
 
 def test_two_different_starts_are_refused_and_equal_ones_are_one() -> None:
-    """Dialects may be mixed as long as they say the same."""
+    """Starts in several dialects are accepted if they mean the same."""
     position = Described(SELECTOR, "amqp.annotation.x-opt-offset >= '5'")
     same = read_filter_set({key("a"): Described(REPLAY_START, 5), key("b"): position})
     assert same.start == ReplayStart(StartKind.OFFSET, 5)
@@ -279,7 +279,7 @@ def test_two_different_starts_are_refused_and_equal_ones_are_one() -> None:
 
 
 def test_the_start_of_a_filter_and_of_an_address_are_combined() -> None:
-    """Either alone counts, equal ones are one, and two that differ are refused."""
+    """A start in the filter or in the address counts, equal ones are one, and different ones are refused."""
     option = from_options({"replay-start": "#5"})
     assert combine(None, None) is None
     assert (
@@ -301,7 +301,7 @@ ANSWER = {
 
 
 def test_an_answer_that_comes_back_alone_is_the_offset_it_says() -> None:
-    """What a source was answered with is a start, with its bound and its log's generation; live stays live."""
+    """A client may send back the start that it got in a reply: its offset, until and generation count, or live."""
     found = read_filter_set({REPLAY_START: Described(REPLAY_START, ANSWER)})
     until = Until(UntilKind.OFFSET, 9)
     assert found.start == ReplayStart(StartKind.OFFSET, 5, until=until, generation=7)
@@ -312,7 +312,7 @@ def test_an_answer_that_comes_back_alone_is_the_offset_it_says() -> None:
 
 @pytest.mark.parametrize("name", [REPLAY_START, STREAM_OFFSET_SPEC])
 def test_an_answer_beside_the_start_that_it_answers_says_nothing_new(name: Symbol) -> None:
-    """Both are repeated in the source of a reply, and whoever sends that source asks for what was asked for first."""
+    """A reply repeats the requested start next to the answer. If a client sends that source, the request counts."""
     asked, answer = Described(name, "last"), Described(REPLAY_START, ANSWER)
     for entries in ({key("a"): asked, REPLAY_START: answer}, {REPLAY_START: answer, key("a"): asked}):
         found = read_filter_set(entries)
@@ -323,7 +323,7 @@ def test_an_answer_beside_the_start_that_it_answers_says_nothing_new(name: Symbo
 
 
 def test_a_part_of_an_answer_is_no_answer() -> None:
-    """An ``id`` alone is no key of a start, and is refused in words."""
+    """An ``id`` without the rest of an answer is refused, as it is no key of a start."""
     with pytest.raises(ReplayStartError, match="'id' is not a key of a replay start"):
         read_filter_set({REPLAY_START: Described(REPLAY_START, {Symbol("id"): ANSWER[Symbol("id")]})})
 
@@ -349,7 +349,7 @@ _entries = st.dictionaries(
 
 @given(entries=_entries)
 def test_every_entry_is_accepted_unknown_or_refused(entries: dict[Symbol, Any]) -> None:
-    """No entry that is not null goes missing, and nothing but the two errors is raised."""
+    """Each entry that is not null is accepted or unknown, and no other error than the two is raised."""
     with suppress(FilterError, ReplayStartError):
         read = read_filter_set(entries)
         given_keys = {name for name, entry in entries.items() if entry is not None}
@@ -426,7 +426,7 @@ def test_all_thirteen_fields_can_be_asked_for_at_once() -> None:
     ids=repr,
 )
 def test_fields_match_by_value_prefix_or_suffix(field: str, wanted: Any, value: Any, expected: bool) -> None:
-    """Texts match exactly or by &p: and &s:, numbers by value, others by type and value, null always."""
+    """Texts match exactly, or by &p: and &s:; numbers match by value, others by type and value; null matches all."""
     compiled = compile_properties_filter({Symbol(field): wanted})
     assert compiled(message(properties={field.replace("-", "_"): value})) is expected
 
@@ -522,7 +522,7 @@ simple = (
     st.dictionaries(st.sampled_from("abc"), simple),
 )
 def test_matching_never_raises(entries: dict[str, Any], values: dict[str, Any]) -> None:
-    """Whatever a message holds, a filter that compiled says yes or no."""
+    """A compiled filter returns true or false for any message."""
     try:
         compiled = compile_application_properties_filter(entries)
     except PropertyFilterError:

@@ -1,4 +1,4 @@
-"""What is put in front of a message on its way out, read by our codec and by proton; the bare message bit for bit."""
+"""The front (header and annotations) of outgoing messages, read by our codec and by proton."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def decoded(raw: bytes) -> proton.Message:
 @pytest.mark.parametrize("theirs", THEIRS)
 @pytest.mark.parametrize("header", HEADERS)
 def test_the_front_is_theirs_and_ours_and_the_bare_message_follows(header: str, theirs: str) -> None:
-    """However a front was encoded, it goes out with our annotations added and the bare message bit for bit behind."""
+    """Whatever the encoding of the front, our annotations are added and the bare message stays bit for bit."""
     content = HEADERS[header] + THEIRS[theirs] + BODY
     raw = delivered(content)
     assert raw.startswith(HEADERS[header]), "the header as it came"
@@ -123,8 +123,8 @@ def test_the_front_is_theirs_and_ours_and_the_bare_message_follows(header: str, 
 @pytest.mark.parametrize("stream_offset", [False, True])
 def test_our_annotations_have_the_types_that_clients_expect(stream_offset: bool) -> None:
     """
-    Symbols as keys; long, timestamp and string as values, as Event Hubs' and Solace's clients read them. The stream's
-    offset is for RabbitMQ's clients alone.
+    Keys are symbols; values are long, timestamp and string, as Event Hubs' and Solace's clients read them. Only
+    RabbitMQ's clients get the stream's offset.
     """
     found = message_annotations(delivered(BODY, stream_offset=stream_offset))
     assert all(type(key) is Symbol for key in found)
@@ -142,7 +142,7 @@ def test_our_annotations_have_the_types_that_clients_expect(stream_offset: bool)
 
 
 def test_annotations_of_the_sender_keep_their_bytes() -> None:
-    """A pair that is not ours goes out in the encoding it came in, even one that nobody else would have chosen."""
+    """A sender's annotation keeps its encoding, however unusual, unless its key is ours."""
     odd = b"\xb3\x00\x00\x00\x03odd" + b"\x80\x00\x00\x00\x00\x00\x00\x00\x01"
     inside = codec.encode(Symbol("x-opt-offset")) + b"\xa1\x04fake" + odd
     content = b"\x00\x53\x72\xc1" + bytes([len(inside) + 1, 4]) + inside + BODY
@@ -153,14 +153,14 @@ def test_annotations_of_the_sender_keep_their_bytes() -> None:
 
 @pytest.mark.parametrize("key", [*OURS, "x-opt-replay-end", "x-stream-offset"])
 def test_what_is_ours_to_say_cannot_be_forged(key: str) -> None:
-    """A sender's annotation under one of our keys gives way, whether or not we set that one now."""
+    """A sender's annotation under one of our keys is left out, even where we do not set that key."""
     raw = delivered(section(MESSAGE_ANNOTATIONS, {Symbol(key): "forged", Symbol("x-kept"): 1}) + BODY)
     assert message_annotations(raw) == OURS | {"x-kept": 1}
     assert b"forged" not in raw
 
 
 def test_each_key_is_there_once() -> None:
-    """A map with a key twice is no map: the count of pairs is that of distinct keys."""
+    """The map has each key once, as AMQP requires, and its count is that of distinct keys."""
     raw = delivered(section(MESSAGE_ANNOTATIONS, dict.fromkeys(map(Symbol, OURS), "forged")) + BODY)
     assert raw.count(b"x-opt-offset") == 1
     (cut,) = [cut for cut in split(raw) if cut.code == MESSAGE_ANNOTATIONS]
@@ -172,7 +172,7 @@ def test_each_key_is_there_once() -> None:
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_failed_deliveries_are_counted_in_the_header(header: str) -> None:
-    """The header's delivery-count is raised by our failures, first-acquirer is over, and the rest of it stays."""
+    """delivery-count rises by the attempts, first-acquirer becomes false, and the rest of the header stays."""
     before = read_header(HEADERS[header] + BODY)
     raw = delivered(HEADERS[header] + THEIRS["map8"] + BODY, attempts=3)
     assert read_header(raw) == Header(
@@ -226,7 +226,7 @@ def test_one_splicer_serves_any_run_of_messages(
     stream_offset: bool,
     replay_name: str,
 ) -> None:
-    """Whatever was sent before on a link, each message has its own id, time and topic, and all of its own front."""
+    """Whatever was sent before on a link, each message has its own id, time, topic, header and annotations."""
     splicer = Splicer(GENERATION, stream_offset=stream_offset).marked(replay_name)
     for rows in batches:
         for (number, time_ms, topic, bare, _, _, content), front in zip(
@@ -258,7 +258,7 @@ def test_one_splicer_serves_any_run_of_messages(
 
 
 def test_a_mark_takes_the_place_of_an_older_one() -> None:
-    """A message that came with a mark has that of the replay which brings it, or else keeps its own."""
+    """A replay with a name replaces an older replay's name on a message; without a name the old one stays."""
     content = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-replay-name"): "old", Symbol("x-k"): 1}) + BODY
     for name in ("", "new"):
         (front,) = Splicer(GENERATION, replay_name=name).fronts([row(content)], {}, None)
@@ -274,7 +274,7 @@ def test_a_batch_has_the_messages_that_go_out_one_by_one(
     stream_offset: bool,
     replay_name: str,
 ) -> None:
-    """In one envelope a message is what it is in a delivery of its own, whatever the same link sent before."""
+    """A message in a batch is the same as in a delivery of its own, whatever the link sent before."""
     one_by_one = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
     together = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
     for rows in batches:
@@ -282,12 +282,12 @@ def test_a_batch_has_the_messages_that_go_out_one_by_one(
         assert list(messages_of(together.batch(rows, attempts, end_id))) == [
             front + content[bare:] for front, (_, _, _, bare, _, _, content) in zip(fronts, rows, strict=True)
         ]
-        # Both templates may be in use on one link: what the one leaves behind must do for the other.
+        # Batches and single deliveries may alternate on one link, so neither may spoil the template of the other.
         assert together.fronts(rows, {}, None) == one_by_one.fronts(rows, {}, None)
 
 
 def test_remembered_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topics of ever new lengths do not fill the memory, and each message still has its own."""
+    """Topics of ever new lengths do not fill the memory, and each message still has its topic."""
     monkeypatch.setattr(module, "PACK_CACHE", 4)
     splicer = Splicer(GENERATION)
     for length in range(1, 20):
@@ -297,7 +297,7 @@ def test_remembered_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_is_remembered_of_fronts_is_bounded() -> None:
-    """Senders with ever new annotations do not fill the memory, and a long front is taken apart each time."""
+    """Ever new annotations do not fill the memory, and long fronts are not remembered."""
     module._taken_apart.cache_clear()
     for number in range(2 * module.PACK_CACHE):
         theirs = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): number})
@@ -309,13 +309,13 @@ def test_what_is_remembered_of_fronts_is_bounded() -> None:
     assert module._taken_apart.cache_info().currsize == 0
 
 
-# --- annotations of the gateway's own on what it publishes itself ---------------------------------------------------
+# --- annotations on messages that the gateway itself publishes ------------------------------------------------------
 
 
 @pytest.mark.parametrize("theirs", ["none", "map8", "map32"])
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_message_can_be_given_more_annotations(header: str, theirs: str) -> None:
-    """The result is a message with header, annotations and bare message of the original, and the new ones."""
+    """The result has the header, annotations and bare message of the original, and the new annotations."""
     content = HEADERS[header] + THEIRS[theirs] + BODY
     raw, bare = annotated(content, {"x-opt-dead-reason": "expired", "x-opt-dead-time": Timestamp(5)})
     assert raw[bare:] == BODY
@@ -328,20 +328,20 @@ def test_a_message_can_be_given_more_annotations(header: str, theirs: str) -> No
 
 
 def test_an_annotation_given_twice_has_the_last_value() -> None:
-    """A message that is dead for a second time says the second reason, once."""
+    """A message that is dead-lettered again has only the second reason."""
     once, _ = annotated(BODY, {"x-opt-dead-reason": "expired"})
     twice, _ = annotated(once, {"x-opt-dead-reason": "rejected"})
     assert message_annotations(twice)["x-opt-dead-reason"] == "rejected"
     assert twice.count(b"x-opt-dead-reason") == 1
 
 
-# --- malformed messages are their senders' trouble: they are put in front of consumers without an error --------------
+# --- malformed messages are delivered without an error ----------------------------------------------------------------
 
 CUT_BODY = b"\x00\x53\x75\xa0\x09cut"
 
 
 def test_a_body_that_is_cut_short_goes_out_as_it_came() -> None:
-    """What is wrong behind the front of a message is neither looked at nor changed."""
+    """The bare message is neither checked nor changed."""
     content = section(MESSAGE_ANNOTATIONS, {Symbol("x-mine"): 1}) + CUT_BODY
     out = delivered(content)
     assert out.endswith(CUT_BODY)
@@ -354,7 +354,7 @@ def test_a_body_that_is_cut_short_goes_out_as_it_came() -> None:
     ids=["a key alone", "a list as key", "no types", "a size beyond"],
 )
 def test_annotations_that_are_none_are_left_out(inside: bytes) -> None:
-    """A section of the size of a map that holds none gives way to ours."""
+    """An annotations section whose content is no map is replaced by ours."""
     theirs = b"\x00\x53\x72\xc1" + bytes([len(inside) + 1, 2]) + inside
     out = delivered(theirs + CUT_BODY)
     assert message_annotations(out)["x-opt-sequence-number"] == ID
@@ -362,20 +362,20 @@ def test_annotations_that_are_none_are_left_out(inside: bytes) -> None:
 
 
 def test_a_header_that_is_none_is_counted_from_the_defaults() -> None:
-    """A message with a header of wrong types is redelivered with a header of its own."""
+    """If the header has wrong types, a redelivery has a new header, which counts from the defaults."""
     content = b"\x00\x53\x70" + codec.encode(["durable", "high"]) + CUT_BODY
     assert read_header(delivered(content, attempts=2)).delivery_count == 2
 
 
 def test_the_delivery_count_ends_at_its_largest() -> None:
-    """A sender's delivery-count of 4,294,967,295 cannot be raised, and is no error."""
+    """A delivery-count of 4,294,967,295 stays as it is, without an error."""
     content = section(HEADER, [False, None, None, False, UInt(2**32 - 1)]) + CUT_BODY
     assert read_header(delivered(content, attempts=3)).delivery_count == 2**32 - 1
 
 
 @given(st.binary(max_size=60), st.integers(0, 3))
 def test_no_content_that_was_taken_fails_on_its_way_out(noise: bytes, attempts: int) -> None:
-    """Whatever passes as a message on the way in gets a front that can be read on the way out."""
+    """Any content that is accepted as a message can be sent, with a front that can be read."""
     for content in (
         noise,
         section(MESSAGE_ANNOTATIONS, {Symbol("a"): 1})[:6] + noise,

@@ -1,4 +1,4 @@
-"""What stands in front of copies: the quick way to write it says what the slow one does."""
+"""The fronts of copies: many at a time they are the same as one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANNOTATIONS = st.dictionaries(
 def test_each_copy_is_the_message_annotated(
     messages: list[tuple[int, str, bytes, dict[str, Any] | None]], name: str
 ) -> None:
-    """Header and bare message bit for bit, whatever annotations came with it; names of ours replaced."""
+    """A copy has the message's header and bare message bit for bit, its annotations, and ours in place of old ones."""
     rows = []
     for number, topic, header, theirs in messages:
         front = header if theirs is None else header + section(0x72, theirs)
@@ -44,13 +44,13 @@ def test_each_copy_is_the_message_annotated(
         }
         origin = (theirs or {}).get("x-opt-replay-source-id")
         if isinstance(origin, int) and origin > 0:
-            ours["x-opt-replay-source-id"] = Long(origin)  # it is a copy itself
+            ours["x-opt-replay-source-id"] = Long(origin)  # a copy of a copy keeps the first source
         expected, _ = annotated(one[6], ours)
         assert take_apart(content) == take_apart(expected)
 
 
 def test_topics_that_are_remembered_are_bounded() -> None:
-    """A log may have more of them than anybody wants to keep; the copies are the same."""
+    """A bounded number of topics is remembered, and copies on forgotten topics are still the same."""
     fronts = CopyFronts("a")
     rows = [row(n, BARE, f"t/{n}") for n in range(KNOWN_TOPICS + 10)]
     assert fronts.copies(rows) == fronts.copies(rows)
@@ -59,7 +59,7 @@ def test_topics_that_are_remembered_are_bounded() -> None:
 
 @given(HEADERS, ANNOTATIONS)
 def test_annotations_are_taken_off(header: bytes, theirs: dict[str, Any]) -> None:
-    """Those that are named, and the section with the last of them; all else is as it was."""
+    """Only the named annotations are removed, and with the last annotation the section."""
     assert annotated(header + BARE, {}, {"x-opt-dead-reason"}) == (header + BARE, len(header))
     content = header + section(0x72, theirs) + BARE
     left, bare = annotated(content, {}, {"x-opt-dead-reason", "x-opt-dead-time"})

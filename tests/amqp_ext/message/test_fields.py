@@ -1,4 +1,4 @@
-"""Fields of messages that are read without the rest: of the header, the trace, and messages in envelopes."""
+"""Fields that are read without decoding the rest: of the header, the trace context, and messages in envelopes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from amqp_ext.message.fields import (
 from amqp_ext.message.sections import Header, bare_offset
 from tests.support.messages import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, data, section
 
-# --- Fields of the header that are read once for each different header ------------------------------------------------
+# --- Fields of the header, which are read once for equal headers ------------------------------------------------------
 
 BODY = data("x")
 
@@ -38,7 +38,7 @@ def living(ttl_ms: int) -> bytes:
 
 
 def test_a_header_is_read_once_as_long_as_there_is_room_to_remember_it() -> None:
-    """Messages with the same header bytes cost one reading, whatever follows; headers that all differ, no memory."""
+    """Equal header bytes are read once, whatever follows them; ever new headers do not fill the memory."""
     read: list[int | None] = []
 
     def ttl(header: Header) -> int | None:
@@ -57,7 +57,7 @@ def test_a_header_is_read_once_as_long_as_there_is_room_to_remember_it() -> None
 
 @given(value=st.integers(0, 255), durable=st.booleans())
 def test_ten_priorities_and_all_above_are_the_highest(value: int, durable: bool) -> None:
-    """0 to 9 as they are, everything above is 9, whatever else the header says."""
+    """Priorities 0 to 9 stay, higher ones become 9, whatever other fields the header has."""
     assert priority_of(headed([durable, UByte(value)])) == min(value, 9)
 
 
@@ -75,18 +75,18 @@ def test_ten_priorities_and_all_above_are_the_highest(value: int, durable: bool)
     ids=["empty", "short", "null", "no header", "one byte", "beyond its end", "cut off"],
 )
 def test_what_says_nothing_is_four(content: bytes) -> None:
-    """Without a header, without the field, or unreadable."""
+    """The priority is 4 without a header, without the field, or if the header is unreadable."""
     assert priority_of(content) == DEFAULT == 4
 
 
 def test_the_front_of_a_message_is_enough() -> None:
-    """What lies before the bare message says it all."""
+    """The priority can be read from the bytes before the bare message alone."""
     content = headed([None, UByte(7)])
     assert priority_of(content[: -len(BODY)]) == 7
 
 
 def test_a_header_is_looked_for_only_where_there_is_something_in_front() -> None:
-    """A bare message that happens to look like one is none."""
+    """Bytes that look like a header within the bare message are no header."""
     content = headed([None, UByte(7)])
     assert priorities_of([content, content, BODY], [len(content) - len(BODY), 0, 0]) == [7, 4, 4]
 
@@ -105,27 +105,27 @@ NUMBERS = st.sampled_from([0, 1, -1, 5_000, 1 << 31, 1 << 53, (1 << 53) + 1, 0x5
     )
 )
 def test_a_remembered_delivery_time_is_what_is_read(fronts: list[dict[str, object]]) -> None:
-    """Whatever the annotations are, and whichever came before with another number in the same place."""
+    """Delivery times of many messages equal those read one by one, also if annotations differ only in a number."""
     messages = [section(MESSAGE_ANNOTATIONS, {Symbol(key): said[key] for key in said}) for said in fronts]
     found = fields.delivery_times([one + BODY for one in messages], [*map(len, messages)], 4_000)
     read = [fields._delivery_time(one, len(one), 4_000) for one in messages]
     assert [*map(str, found or [0] * len(read))] == [*map(str, read)]
 
 
-# --- Envelopes of several messages: what goes in comes out, and what is no envelope is told ---------------------------
+# --- Envelopes of several messages ------------------------------------------------------------------------------------
 
 parts = st.lists(st.tuples(st.binary(max_size=400), st.binary(max_size=400)), max_size=20)
 
 
 @given(messages=parts)
 def test_what_goes_in_comes_out(messages: list[tuple[bytes, bytes]]) -> None:
-    """Messages of any bytes and sizes are in their envelope in order, to the byte."""
+    """Messages of any bytes and sizes come out of their envelope in order, bit for bit."""
     envelope = batch_of([front for front, _ in messages], [rest for _, rest in messages])
     assert list(messages_of(envelope)) == [front + rest for front, rest in messages]
 
 
 def test_an_envelope_is_a_message() -> None:
-    """Whoever knows AMQP alone finds a message whose body is data sections, with a message in each."""
+    """In AMQP's terms an envelope is a message whose body is data sections, each with a message."""
     messages = [data("one"), data("two" * 200)]
     body = sections.body(batch_of([b"", b""], messages))
     assert (body.kind, list(body.parts)) == ("data", messages)
@@ -142,13 +142,13 @@ def test_an_envelope_is_a_message() -> None:
     ],
 )
 def test_what_is_no_envelope_is_told(envelope: bytes, offset: int) -> None:
-    """Another section, another spelling, or an end in the middle: an error with the place, never a short list."""
+    """Another section, another encoding or a cut is an error with its place, never a shorter list."""
     with pytest.raises(CodecError) as raised:
         list(messages_of(envelope))
     assert raised.value.offset == offset
 
 
-# --- The trace that a message belongs to ------------------------------------------------------------------------------
+# --- The trace context of a message (W3C Trace Context) ---------------------------------------------------------------
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -178,7 +178,7 @@ CONTEXT = TraceContext(int(TRACE, 16), int(SPAN, 16), True)
 def test_a_traceparent_is_read_as_the_recommendation_says(
     parent: object, expected: TraceContext | None
 ) -> None:
-    """Ids, the sampled flag, versions to come; anything else is no context."""
+    """Ids, the sampled flag and later versions are read; any other value is no context."""
     assert parse_context(parent) == expected
 
 
@@ -186,13 +186,13 @@ def test_a_traceparent_is_read_as_the_recommendation_says(
     ("state", "expected"), [("a=1,b=2", "a=1,b=2"), ("x" * 513, ""), ("a=\n", ""), (5, "")]
 )
 def test_a_tracestate_is_passed_on_within_bounds(state: object, expected: str) -> None:
-    """What is too long, or no text for a header, is left out; the context stays."""
+    """A tracestate that is too long, or no valid text for a header, is left out; the context stays."""
     assert parse_context(PARENT, state) == CONTEXT._replace(state=expected)
 
 
 @pytest.mark.parametrize("code", [APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS])
 def test_it_stands_in_properties_or_annotations(code: int) -> None:
-    """In either section, with its state, in front of a body."""
+    """The context is read from application properties or message annotations, with its state."""
     is_front = code == MESSAGE_ANNOTATIONS
     key = Symbol if is_front else str
     content = section(code, {key("traceparent"): PARENT, key("tracestate"): "a=1"}) + data("x")
@@ -201,13 +201,13 @@ def test_it_stands_in_properties_or_annotations(code: int) -> None:
 
 
 def test_most_messages_have_none() -> None:
-    """A message without one is told so by its bytes; one whose body speaks of it has none either."""
+    """A context in the body is none; the quick look at the first bytes already rules out most messages."""
     assert not may_have_context(data("x" * 10_000 + "traceparent"))
     assert context_of(data("traceparent"), 0) is None
 
 
 @given(st.binary(max_size=60), st.integers(0, 60))
 def test_nothing_that_is_sent_is_an_error(junk: bytes, bare: int) -> None:
-    """Whatever bytes stand around the name: a context, or none."""
+    """No bytes around the name ``traceparent`` raise an error."""
     content = junk + b"traceparent" + junk
     context_of(content, min(bare, len(content)))

@@ -1,4 +1,4 @@
-"""Messages as JSON: whole, and by their sections."""
+"""Messages as JSON: as a line that can be published again, and by their sections."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.support.messages import (
     section,
 )
 
-# --- Made by the thousand as one by one, taken back as they were printed, bounded -------------------------------------
+# --- Lines of JSON: many at a time as one by one, published again, bounded --------------------------------------------
 
 GENERATION = 0x1234567890ABCDEF
 OURS_TOO = OURS | SAID_ELSEWHERE
@@ -70,7 +70,7 @@ FIELDS = st.tuples(
     IDS, st.one_of(st.none(), st.binary(max_size=9)), TEXTS, TEXTS, TEXTS, IDS,
     st.one_of(st.none(), SYMBOLS), st.one_of(st.none(), SYMBOLS), TIMES, TIMES, TEXTS,
 ).map(list)  # fmt: skip
-"""Of the properties section, as far as the group-id."""
+"""The fields of the properties section, up to the group-id."""
 BODIES = st.one_of(
     st.binary(max_size=600).map(data),
     TEXT.map(data),
@@ -115,14 +115,14 @@ def row(content: bytes, message_id: int = 1, time_ms: int = 1_700_000_000_123, t
 
 
 class Marked(NamedTuple):
-    """History below an id has the mark."""
+    """The name of a replay, for the messages of history below an id."""
 
     name: str
     below: int | None
 
 
 def printed(content: bytes, number: int = 1, end_id: int | None = None, mark: str = "") -> Any:
-    """What `rewind tail --json` prints of a message."""
+    """What ``rewind tail --json`` prints of a message, as an object."""
     found = row(content, number)
     front = Splicer(GENERATION, replay_name=mark).fronts([found], {}, end_id)[0]
     return json.loads(json.dumps(as_object(front + content[found[3] :])))
@@ -139,8 +139,8 @@ def test_the_text_of_many_is_what_is_printed_of_each(
     found: list[bytes], first: int, name: str, history: int | None
 ) -> None:
     """
-    Whatever is in a message: the quick way and the one that makes objects say the same, and it is one line. History has
-    the mark of a replay with a name, as an AMQP reader has it; what is published after he asked has none.
+    For any messages, ``JsonRows`` writes the same as the way through objects, in one line each. Messages of history
+    have the name of the replay, as for an AMQP reader; those published after the start of the read have none.
     """
     rows = [row(content, first + at) for at, content in enumerate(found)]
     mark = Marked(name, None if history is None else first + history) if name else None
@@ -156,7 +156,7 @@ def test_the_text_of_many_is_what_is_printed_of_each(
 @given(contents(), st.data())
 @example(section(PROPERTIES, ["id"]) + data(b"x"), None)
 def test_damaged_messages_are_shown_as_they_are_printed(content: bytes, draw: Any) -> None:
-    """A byte that is another, or an end that is missing: the same text, or the same refusal to read it."""
+    """Of a damaged message ``JsonRows`` writes the same as the way through objects; both may call it malformed."""
     bare = bare_offset(content)
     if draw is not None:
         at = draw.draw(st.integers(bare, len(content) - 1))
@@ -170,14 +170,14 @@ def test_damaged_messages_are_shown_as_they_are_printed(content: bytes, draw: An
     (text,) = JsonRows(GENERATION).texts([row(content)], None)
     found, wanted = json.loads(text), printed(content)
     if "malformed" in found and "malformed" in wanted:
-        wanted["malformed"] = found["malformed"]  # of several mistakes, another may be met first
+        wanted["malformed"] = found["malformed"]  # of several errors, another may be found first
     assert found == wanted
 
 
 @settings(max_examples=times(100, 5_000))
 @given(contents())
 def test_what_was_printed_can_be_published_and_prints_the_same(content: bytes) -> None:
-    """Every type of AMQP: JSON has fewer, but what was printed once is printed for ever."""
+    """JSON has fewer types than AMQP, but a printed message that is published prints the same again."""
     once = printed(content)
     assert printed(message_of_line(json.dumps(once).encode())) == once
 
@@ -196,7 +196,7 @@ def test_what_was_printed_can_be_published_and_prints_the_same(content: bytes) -
     ],
 )
 def test_a_line_becomes_the_message_that_it_says(line: str, sections: list[tuple[int, Any]]) -> None:
-    """Durable, and in the sections that AMQP has for it."""
+    """The message is durable, and each key of the line is in its section."""
     content, position, found = message_of_line(line.encode()), 0, []
     while position < len(content):
         described, position = decode(content, position)
@@ -230,14 +230,14 @@ def test_a_line_becomes_the_message_that_it_says(line: str, sections: list[tuple
     ],
 )
 def test_a_line_that_is_no_message_is_refused_with_a_sentence(line: bytes, said: str) -> None:
-    """Whatever is wrong with it."""
+    """The error is one sentence that names the problem."""
     with pytest.raises(MessageFormError, match=r"\.$") as refused:
         message_of_line(line)
     assert said in str(refused.value)
 
 
 def test_what_the_gateway_said_of_a_message_is_no_part_of_what_is_sent() -> None:
-    """What was read can be piped to where it is published; a key of another's spelling is kept."""
+    """Keys that the gateway added are ignored, so output can be piped to publish; keys that are not ASCII are kept."""
     found = {"offset": 9, "replayId": "rmid1:", "enqueuedTime": "x", "topic": "t", "replayEnd": True}
     assert message_of({**found, "body": "x"}) == message_of({"body": "x"})
     content = message_of({"annotations": {"ü": 1}, "contentType": "ü/x", "body": "x"})
@@ -259,7 +259,7 @@ def test_what_the_gateway_said_of_a_message_is_no_part_of_what_is_sent() -> None
     ],
 )
 def test_no_message_takes_long_to_show(make: Callable[[], bytes]) -> None:
-    """What would is shown as its bytes, which can be published again."""
+    """A message that would take long to print is printed as its bytes, which can be published again."""
     content = make()
     rows = JsonRows(GENERATION)
     took = []
@@ -274,7 +274,7 @@ def test_no_message_takes_long_to_show(make: Callable[[], bytes]) -> None:
 
 
 def test_a_text_of_control_characters_is_shown_as_bytes() -> None:
-    """Each would take six: what a reader is sent has no more than twice the size of the message."""
+    """A control character takes six in JSON: bytes keep the line below about twice the message's size."""
     for content in (
         data(b"\x00" * 300_000),
         section(VALUE, "\x00" * 300_000),
@@ -286,7 +286,7 @@ def test_a_text_of_control_characters_is_shown_as_bytes() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Topics, fronts and properties that are all different do not become memory."""
+    """Ever new topics, fronts and properties do not fill the memory."""
     rows = JsonRows(GENERATION)
     for first in range(0, 10_000, 500):
         rows.texts(
@@ -306,7 +306,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_times_and_ids_of_any_size_are_written() -> None:
-    """A second that changes, an id beyond 32 bits."""
+    """Times are right across a full second, and ids beyond 32 bits."""
     rows = [row(data("x"), 2**40 + 5, 1_999), row(data("x"), 2**40 + 6, 2_000)]
     first, second = map(json.loads, JsonRows(GENERATION).texts(rows, None))
     assert first["enqueuedTime"] == "1970-01-01T00:00:01.999Z"
@@ -314,7 +314,7 @@ def test_times_and_ids_of_any_size_are_written() -> None:
     assert first["replayId"] == "rmid1:12345-67890abcdef-00000100-00000005"
 
 
-# --- All that a message says as JSON: by hand, and for any bytes ------------------------------------------------------
+# --- The sections of a message as JSON --------------------------------------------------------------------------------
 
 FRONT = section(HEADER, [True, UByte(7), UInt(1_000)]) + section(
     MESSAGE_ANNOTATIONS, {Symbol("x-opt-a"): Timestamp(0)}
@@ -326,7 +326,7 @@ SAID = section(
 
 
 def test_every_section_has_its_place() -> None:
-    """By the names of its fields; what is not said is left out."""
+    """Each section is shown with the names of its fields; fields without a value are left out."""
     found = sections_of(FRONT + SAID + data('{"a":1}') + section(FOOTER, {Symbol("sum"): 3}))
     assert found == {
         "header": {"durable": True, "priority": 7, "ttl": 1_000},
@@ -368,7 +368,7 @@ def test_every_section_has_its_place() -> None:
     ],
 )
 def test_a_body_is_shown_as_what_it_is(encoded: bytes, kind: str, text: str, raw: bytes | None) -> None:
-    """Text as itself, other values as JSON; as a file, text and bytes are themselves."""
+    """A body is shown as text, other values as JSON; as a file, text and bytes are unchanged."""
     body = sections_of(encoded)["body"]
     assert (body["kind"], body["text"], body["base64"]) == (kind, text, None)
     if raw is not None:
@@ -377,7 +377,7 @@ def test_a_body_is_shown_as_what_it_is(encoded: bytes, kind: str, text: str, raw
 
 
 def test_a_long_body_is_cut() -> None:
-    """At a character of text; its size is told all the same."""
+    """A long body is cut, text at a character, and its full size is given."""
     long = "\N{EURO SIGN}" * MOST_BODY_BYTES
     body = sections_of(data(long))["body"]
     assert body["isCut"]
@@ -389,7 +389,7 @@ def test_a_long_body_is_cut() -> None:
 
 
 def test_what_cannot_be_read_is_said() -> None:
-    """What comes before it is shown; a file of it is all of the bare message."""
+    """The sections before the damage are shown with the error; as a file, the whole bare message is given."""
     broken = FRONT + SAID + b"\x00\x53\x75\xa0\xffshort"
     found = sections_of(broken)
     assert found["properties"]["subject"] == "about"
@@ -408,7 +408,7 @@ def test_what_cannot_be_read_is_said() -> None:
     ],
 )
 def test_a_message_is_shown_soon_however_it_is_made(make: Callable[[], bytes]) -> None:
-    """What would take long is left out, and that is said; the text for it is bounded."""
+    """Parts that would take long are left out, which is reported as malformed, and the text is bounded."""
     content = make()
     began = time.process_time()
     found = sections_of(content)
@@ -422,7 +422,7 @@ def test_a_message_is_shown_soon_however_it_is_made(make: Callable[[], bytes]) -
 @example(section(PROPERTIES, [1, 2, 3, 4, 5, 6, 7]) + data(1))
 @example(section(HEADER, ["x"] * 9) + data(1))
 def test_any_bytes_are_shown_somehow(content: bytes) -> None:
-    """It says what it can, as JSON, and never fails."""
+    """Any bytes are shown as valid JSON, without an error."""
     json.dumps(sections_of(content), allow_nan=False).encode()
     body_bytes(content, 0)
     brief(content, 0)
@@ -430,7 +430,7 @@ def test_any_bytes_are_shown_somehow(content: bytes) -> None:
 
 @given(FIELDS)
 def test_what_a_list_says_is_what_the_section_says(fields: list[object]) -> None:
-    """Read where it stands, or decoded: the same, in whatever form the fields come."""
+    """The fields in a list of messages, read in place, equal the decoded ones, whatever their types."""
     content = section(PROPERTIES, fields) + data(1)
     found = properties(content)
     wanted = plain(found.correlation_id)
@@ -444,7 +444,7 @@ def test_what_a_list_says_is_what_the_section_says(fields: list[object]) -> None
 
 
 def test_a_list_says_little_of_it() -> None:
-    """Its content-type and correlation-id, cut; and whether it was erased."""
+    """A list of messages has the content-type, the cut correlation-id, and whether a message was erased."""
     content = FRONT + SAID + data(1)
     bare = bare_offset(content)
     assert brief(content, bare) == ("application/json", str(UUID(int=1)))

@@ -1,4 +1,4 @@
-"""Messages cut into sections: hand-made bytes, what proton writes, what nobody should write; and short ways to read."""
+"""Messages cut into sections: hand-made, written by proton, or malformed; and shortcuts for usual encodings."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_bare_message_starts_behind_header_and_annotations(
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_spelling_of_a_descriptor_is_understood(spelling: str) -> None:
-    """A section is known by smallulong, ulong or symbol, in each place where it may stand."""
+    """Each section is recognised by smallulong, ulong or symbol as its descriptor."""
     values = {
         HEADER: [True],
         MESSAGE_ANNOTATIONS: {Symbol("k"): 1},
@@ -186,7 +186,7 @@ MALFORMED_BEHIND: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("content", "reason"), MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_front_is_refused_with_place_and_reason(content: bytes, reason: str) -> None:
-    """What is wrong up to the start of the bare message stops bare_offset and validate alike."""
+    """An error before the bare message makes bare_offset, validate, split and body fail alike."""
     for function in (bare_offset, validate, split, body):
         with pytest.raises(MalformedMessage) as caught:
             function(content)
@@ -196,7 +196,7 @@ def test_a_malformed_front_is_refused_with_place_and_reason(content: bytes, reas
 
 @pytest.mark.parametrize(("content", "reason"), MALFORMED_BEHIND.values(), ids=MALFORMED_BEHIND)
 def test_a_malformed_bare_message_is_found_by_validate(content: bytes, reason: str) -> None:
-    """bare_offset does not look behind the front; validate and all that walk the message do."""
+    """bare_offset does not check the bare message; validate, split and body do."""
     front = HEADERS["list8"]
     assert bare_offset(front + content) == len(front)
     for function in (validate, split, body):
@@ -246,7 +246,7 @@ def test_header_fields(value: Any, expected: Header | None) -> None:
 
 
 def test_no_header_means_the_defaults() -> None:
-    """A message that starts with another section, however that is spelled, has the default header."""
+    """A message that starts with another section, in any encoding, has the default header."""
     assert read_header(data()) == Header(False, 4, None, False, 0)
     assert read_header(section(DATA, b"\xa0\x00", spelling="ulong")) == Header()
     assert read_header(ANNOTATIONS["map8"] + data()) == Header()
@@ -303,7 +303,7 @@ def test_properties_of_the_wrong_type_are_malformed(fields: list[Any], reason: s
     ],
 )
 def test_to_address_is_found_without_decoding_the_rest(content: bytes, expected: str | None) -> None:
-    """``to`` is read from behind any header and annotations, and is None wherever it is absent."""
+    """``to`` is read after any header and annotations, and is None if it is absent."""
     for front in (b"", HEADERS["list8"] + ANNOTATIONS["map32"]):
         assert to_address(front + content) == expected == properties(front + content).to
 
@@ -319,7 +319,7 @@ def test_to_address_is_found_without_decoding_the_rest(content: bytes, expected:
     ids=["it lies behind the section", "it goes on behind it", "the section is cut short", "no string"],
 )
 def test_a_to_address_that_ends_elsewhere_is_malformed(content: bytes, reason: str) -> None:
-    """However whole it looks by itself."""
+    """A ``to`` that extends beyond its section is malformed, even if its bytes are a whole string."""
     with pytest.raises(MalformedMessage, match=reason):
         to_address(content)
 
@@ -349,7 +349,7 @@ def test_annotations_and_application_properties_become_dicts() -> None:
 
 
 def test_a_broken_map_is_malformed_when_it_is_read_and_not_before() -> None:
-    """validate looks at sizes only; whoever asks for the values of a broken map gets MalformedMessage."""
+    """validate checks sizes only; reading the values of a broken map raises MalformedMessage."""
     content = section(MESSAGE_ANNOTATIONS, b"\xc1\x02\x01\x40") + section(PROPERTIES, b"\xc0\x02\x01\x3f")
     validate(content + data())
     for function in (message_annotations, properties):
@@ -358,7 +358,7 @@ def test_a_broken_map_is_malformed_when_it_is_read_and_not_before() -> None:
 
 
 def test_a_view_decodes_each_section_once() -> None:
-    """A selector that asks twice gets the same object, so the section was decoded once."""
+    """Reading a section twice gives the same object, so it was decoded once."""
     content = HEADERS["list8"] + ANNOTATIONS["map8"] + BODIES["everything"]
     view = MessageView(content, bare_offset(content))
     for name in ("header", "message_annotations", "properties", "application_properties"):
@@ -402,7 +402,7 @@ PROTON_BODIES = st.one_of(
     )
 )
 def test_what_proton_writes_is_read_back(fields: dict[str, Any]) -> None:
-    """Any message proton encodes is valid, and each section says what proton was told."""
+    """Any message that proton encodes is valid, and each section has the values given to proton."""
     properties_set, annotations_set = fields.pop("properties"), fields.pop("annotations")
     message = proton.Message(**{name: value for name, value in fields.items() if value is not None})
     if properties_set is not None:
@@ -456,7 +456,7 @@ def check_hostile(content: bytes) -> None:
 def test_damaged_messages_are_read_or_malformed(
     header: bytes, annotations: bytes, rest: bytes, draw: st.DataObject
 ) -> None:
-    """A message cut short, with changed bytes or with any behind its front never raises but MalformedMessage."""
+    """A message that is cut, changed or continued with any bytes raises nothing but MalformedMessage."""
     damaged = bytearray(header + annotations + rest)
     for _ in range(draw.draw(st.integers(0, 3)) if damaged else 0):
         damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
@@ -465,7 +465,7 @@ def test_damaged_messages_are_read_or_malformed(
 
 @given(st.lists(st.sampled_from(list(NAMES)), max_size=6))
 def test_sections_are_accepted_in_the_specified_order_only(codes: list[int]) -> None:
-    """Of all rows of sections, exactly those of the grammar of section 3.2 are valid, bare_offset agreeing."""
+    """Exactly the sequences of sections that section 3.2 allows are valid, and bare_offset is right for them."""
     values = {DATA: b"\xa0\x01x", **{code: [] for code in (HEADER, PROPERTIES, AMQP_SEQUENCE, AMQP_VALUE)}}
     content = b"".join(section(code, values.get(code, {})) for code in codes)
     letters = "".join(chr(code) for code in codes)
@@ -487,14 +487,14 @@ def test_malformed_message_is_a_value_error() -> None:
     assert issubclass(CodecError, ValueError)
 
 
-# --- Read the short way where it is spelled as usual: the same answers as the long way --------------------------------
+# --- Shortcuts for usual encodings give the same results --------------------------------------------------------------
 
 # --- where the bare message begins ----------------------------------------------------------------------------------
 
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[bytes]:
-    """Messages as one publisher sends them, and some that are nearly the same: cut short, or another in one octet."""
+    """Messages of one publisher with equal fronts; some of them are cut, or differ in one octet."""
     fronts = st.sampled_from([header + more for header in HEADERS.values() for more in ANNOTATIONS.values()])
     front = draw(fronts)
     contents = draw(
@@ -512,7 +512,7 @@ def alike(draw: st.DrawFn) -> list[bytes]:
 
 @given(alike())
 def test_bare_messages_of_many_are_found_as_those_of_each(contents: list[bytes]) -> None:
-    """However much alike they are: the same offsets, and refused where one of them is."""
+    """The offsets of many messages equal those found one by one, and one malformed message fails them all."""
     try:
         expected = [bare_offset(content) for content in contents]
     except MalformedMessage:
@@ -523,7 +523,7 @@ def test_bare_messages_of_many_are_found_as_those_of_each(contents: list[bytes])
 
 
 def sections_where_nothing_is_compiled() -> Any:
-    """The module as it is where its part in C was not built."""
+    """The module as it is if its part in C was not built."""
     name = "amqp_ext.message.sections_in_python"
     spec = importlib.util.spec_from_file_location(name, section_contents.__file__)
     assert spec is not None
@@ -562,7 +562,7 @@ def test_what_is_no_list_of_bytes_has_no_fronts() -> None:
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_one_of_many_that_is_cut_behind_its_front_is_found(header: str) -> None:
-    """It is the same as all others up to there, and no message."""
+    """A message that is cut after a front equal to the others' is found malformed."""
     front = HEADERS[header]
     with pytest.raises(MalformedMessage, match="the size is cut short"):
         bare_offsets([front + data()] * 9 + [front + data()[:4]])
@@ -590,7 +590,7 @@ PROPERTY_VALUES = st.one_of(
 def test_to_address_is_the_same_however_it_is_read(
     fields: list[Any], is_wide: bool, header: str, changes: list[tuple[int, int | None]]
 ) -> None:
-    """Spelled as usual or not, cut short or with other octets in it: what decoding the whole list says."""
+    """The shortcut for ``to`` gives the same as decoding the list, for any encoding, cut or changed octet."""
     encoded = encode(fields)
     if is_wide and fields and encoded[0] == 0xC0:
         encoded = wide(encoded)
@@ -617,7 +617,7 @@ def test_a_to_address_that_the_count_leaves_out_is_none() -> None:
 
 
 def test_the_usual_to_address_is_read_without_a_closer_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the clients spell it: behind a message-id of any type, or none, and a user-id."""
+    """The shortcut reads ``to`` after a message-id of any type and a user-id, or nulls, as clients encode it."""
     monkeypatch.setattr(section_contents, "section_at", None)
     for message_id in (None, "id", ULong(0), ULong(7), ULong(1 << 40), UUID(int=1), b"id"):
         for user_id in (None, b"me"):

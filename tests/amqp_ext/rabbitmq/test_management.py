@@ -1,4 +1,4 @@
-"""RabbitMQ's requests over AMQP, and its addresses."""
+"""RabbitMQ's dialect: management requests, exchanges, queue arguments, addresses and stream filters."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def asked(method: str, path: str, body: Any = None, *, data: bytes | None = None
 
 
 def status_of(answer: bytes) -> int:
-    """The status code of an answer, which has to be correlated and to be one of HTTP over AMQP."""
+    """The status code of an answer, after checks that it is correlated and in RabbitMQ's form."""
     properties = sections.properties(answer)
     assert properties.correlation_id == ID
     assert properties.to == "$me"
@@ -148,7 +148,7 @@ def test_requests_are_read_into_commands(content: bytes, command: Any) -> None:
     ],
 )
 def test_what_is_no_good_request_can_be_answered(content: bytes, condition: str, words: str) -> None:
-    """A bad request says why, and which condition that is, and can be answered."""
+    """The error of a bad request has a reason, a condition, and what is needed to answer it."""
     with pytest.raises(RequestError) as bad:
         NODE.read(content)
     assert (bad.value.request.id, bad.value.request.reply_to) == (ID, "$me")
@@ -158,7 +158,7 @@ def test_what_is_no_good_request_can_be_answered(content: bytes, condition: str,
 
 @given(st.binary(max_size=64), st.integers(0, 200))
 def test_hostile_bytes_are_errors_of_their_sender(noise: bytes, place: int) -> None:
-    """Whatever the bytes, a request is read, or it is an error that says so."""
+    """Any bytes give a request, a CodecError or a RequestError."""
     content = asked("PUT", "/queues/q", {"arguments": {"x-queue-type": "stream"}})
     for hostile in (noise, content[:place] + noise + content[place:], content[:place]):
         with suppress(CodecError, RequestError):
@@ -177,7 +177,7 @@ def test_hostile_bytes_are_errors_of_their_sender(noise: bytes, place: int) -> N
     ],
 )
 def test_answers_have_the_status_that_clients_expect(result: Any, status: int) -> None:
-    """Made is 201, found and removed 200, done without a word 204."""
+    """Created is 201, found or removed 200, done without content 204."""
     assert status_of(NODE.answer(Request(None, ID, "$me"), result)) == status
 
 
@@ -202,7 +202,7 @@ def test_a_queue_is_described_as_clients_read_it() -> None:
 
 
 def test_a_binding_is_listed_with_the_path_that_deletes_it() -> None:
-    """The location of a binding that was found, deleted, is that binding."""
+    """DELETE of a listed binding's location removes that binding."""
     (listed,) = value_of(NODE.answer(Request(None, ID, "$me"), [BINDING]))
     assert NODE.read(asked("DELETE", listed["location"])).command == Unbind(BINDING)
     assert (listed["source"], listed["binding_key"], listed["arguments"]) == ("orders", "eu.#", {})
@@ -232,13 +232,13 @@ KEYS = st.lists(WORDS, max_size=4).map(".".join)
 
 
 def is_bound(kind: ExchangeKind, binding_key: str, key: str) -> bool:
-    """Whether a message with this key comes to a queue bound with that key."""
+    """Whether a message with this key reaches a queue bound with that binding key."""
     topic = topic_of("e", key)
     return any(TopicPattern.parse(s).matches(topic) for s in subscriptions_of(kind, "e", binding_key))
 
 
 def amqp_091(binding_key: str, key: str) -> bool:
-    """A topic exchange as AMQP 0-9-1 describes it: ``*`` is one word, ``#`` zero or more."""
+    """Whether a topic exchange of AMQP 0-9-1 would match: ``*`` is one word, ``#`` zero or more."""
     patterns = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}
     words = binding_key.split(".") if binding_key else []
     expression = "".join(patterns.get(word, re.escape(f".{word}")) for word in words)
@@ -247,26 +247,26 @@ def amqp_091(binding_key: str, key: str) -> bool:
 
 @given(KEYS, st.lists(st.one_of(WORDS, st.just("*")), max_size=4), st.booleans())
 def test_a_topic_exchange_matches_as_in_amqp_091(key: str, words: list[str], rest: bool) -> None:
-    """A binding's subscriptions match a key's topic where a topic exchange would route it."""
+    """A binding's subscriptions match a key's topic exactly if a topic exchange would route it."""
     binding_key = ".".join([*words, "#"] if rest else words)
     assert is_bound(ExchangeKind.TOPIC, binding_key, key) == amqp_091(binding_key, key)
 
 
 @given(KEYS, KEYS)
 def test_a_direct_exchange_compares_keys(binding_key: str, key: str) -> None:
-    """Two keys have one topic only if they are one key, whatever characters are in them."""
+    """A direct exchange matches equal keys only, whatever characters they have."""
     assert is_bound(ExchangeKind.DIRECT, binding_key, key) == (binding_key == key)
 
 
 @given(KEYS, KEYS)
 def test_a_fanout_exchange_takes_every_key(binding_key: str, key: str) -> None:
-    """Every message of a fanout exchange comes, whatever its key and that of the binding."""
+    """A fanout exchange routes every message, whatever its key and the binding's."""
     assert is_bound(ExchangeKind.FANOUT, binding_key, key)
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name), KEYS)
 def test_exchanges_stay_apart(exchange: str, key: str) -> None:
-    """A name of an exchange is one level: none is another's with a key, and none begins with a ``#`` or ``!``."""
+    """An exchange's name is the first level of its topics, so exchanges do not mix, and never begins with # or !."""
     topic = check_topic(topic_of(exchange, key))
     assert topic.split("/")[0] == topic_of(exchange, "")
     assert topic[0] not in "#!"
@@ -280,14 +280,14 @@ def test_exchanges_stay_apart(exchange: str, key: str) -> None:
     ],
 )
 def test_a_key_that_no_subscription_says_is_refused(kind: ExchangeKind, key: str, words: str) -> None:
-    """A ``#`` before the last word, and a key that is longer than a topic may be."""
+    """A ``#`` before the last word, or a key longer than a topic may be, is refused."""
     with pytest.raises(ExchangeError, match=words):
         subscriptions_of(kind, "e", key)
 
 
 @pytest.mark.parametrize("kind", ["headers", "x-random", 5, None])
 def test_kinds_that_are_not_there_are_refused(kind: object) -> None:
-    """A headers exchange, or one of a plugin, is named in the refusal."""
+    """A headers exchange, or a plugin's kind, is refused with the kinds that exist."""
     with pytest.raises(ExchangeError, match="direct, topic or fanout") as refused:
         ExchangeKind.parse(kind)
     assert refused.value.condition == "amqp:not-implemented"
@@ -335,13 +335,13 @@ STREAM = QueueArguments(is_stream=True)
     [
         (QUEUE, READ),
         (READ.to_map(), READ),
-        # Without a longest delay the shortest is it; what is disabled is not told.
+        # Without x-delayed-retry-max, the delay stays at its minimum; disabled retries are not listed.
         (
             {"x-delayed-retry-type": "all", "x-delayed-retry-min": 5},
             QueueArguments(retry_type="all", retry_delay_ms=5, retry_max_ms=5, retry_factor=0),
         ),
         (QueueArguments(retry_type="disabled", retry_delay_ms=1_000).to_map(), QueueArguments()),
-        # What clients send for replicas, segments and leaders changes nothing on one node with one log.
+        # Arguments for replicas and leaders are accepted, and have no effect on a single node.
         ({"x-queue-leader-locator": "balanced", "x-quorum-initial-group-size": 3}, QueueArguments()),
         ({"x-queue-version": 2}, QueueArguments()),
         ({"x-queue-type": "stream", "x-initial-cluster-size": 3}, STREAM),
@@ -349,12 +349,12 @@ STREAM = QueueArguments(is_stream=True)
             {"x-queue-type": "stream", "x-stream-initial-cluster-size": 3},
             STREAM,
         ),  # as the Go client spells it
-        # The bounds that clients give to a stream are taken and leave it as it is.
+        # A stream's bounds are accepted, and have no effect.
         ({"x-queue-type": "stream", "x-max-age": "1h", "x-max-length-bytes": 10_000}, STREAM),
     ],
 )
 def test_arguments_are_read(arguments: dict[str, Any], expected: QueueArguments) -> None:
-    """Of whatever integer type they come; what is told of a queue declares the same queue."""
+    """Integers may have any AMQP type, and a described queue's arguments declare the same queue."""
     assert read_queue_arguments(arguments) == expected
 
 
@@ -381,7 +381,7 @@ def test_arguments_are_read(arguments: dict[str, Any], expected: QueueArguments)
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(arguments: dict[str, Any], words: str) -> None:
-    """An argument that would change what happens to messages, and would not here, is an error."""
+    """An argument that affects messages in RabbitMQ, but cannot do so here, is an error."""
     with pytest.raises(ArgumentError) as refused:
         read_queue_arguments(arguments)
     assert words in str(refused.value)
@@ -417,7 +417,7 @@ def test_an_address_of_an_exchange_is_a_topic(address: str, topic: str | None) -
     ],
 )
 def test_a_bad_address_of_an_exchange_is_refused_in_words(address: str, words: str) -> None:
-    """What begins like an exchange's address and is none says why."""
+    """An address that begins like an exchange's but is invalid is refused with the reason."""
     with pytest.raises(AddressError, match=words):
         topic_of_address(address)
 
@@ -445,7 +445,7 @@ def view(value: Any = NOTHING) -> MessageView:
     ],
 )
 def test_messages_pass_by_their_filter_value(value: Any, passes: bool, passes_unfiltered: bool) -> None:
-    """One of the values asked for passes; no value passes where that is asked for."""
+    """A message passes with one of the wanted values, or without a value if match-unfiltered is set."""
     values = ("eu", "asia")
     assert StreamFilter(values, match_unfiltered=False).compile()(view(value)) is passes
     assert StreamFilter(values, match_unfiltered=True).compile()(view(value)) is passes_unfiltered
@@ -473,7 +473,7 @@ def test_messages_pass_by_their_filter_value(value: Any, passes: bool, passes_un
     ],
 )
 def test_rabbitmqs_offset_spec_is_read_and_clamps(value: Any, kind: StartKind, place: int | None) -> None:
-    """RabbitMQ's words mean our starts, and a place outside the log is clamped, as its streams do."""
+    """RabbitMQ's offset specs are starts; a place outside the log is clamped, as in RabbitMQ's streams."""
     read = from_stream_offset_spec(value)
     assert read == start(kind, place, missing=Missing.CLAMP)
     assert read.form == STREAM_OFFSET
@@ -490,7 +490,7 @@ def test_rabbitmqs_offset_spec_is_read_and_clamps(value: Any, kind: StartKind, p
     ],
 )
 def test_what_is_no_offset_spec_is_refused(values: list[Any], words: str) -> None:
-    """RabbitMQ would ignore it, and start at ``next``; places out of bounds are refused likewise."""
+    """An invalid offset spec, which RabbitMQ would treat as ``next``, is refused, and so is a place out of bounds."""
     for value in values:
         with pytest.raises(ReplayStartError, match=words):
             from_stream_offset_spec(value)

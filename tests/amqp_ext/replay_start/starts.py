@@ -1,4 +1,4 @@
-"""Starts and their parts, for the tests of every form that asks for one."""
+"""Starts and their parts, for the tests of every form of a start."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ WIRE_VALUES = st.recursive(
     ),
     max_leaves=6,
 )
-"""Any AMQP value, and more often one that is nearly a start."""
+"""Any AMQP value, often one that resembles a start."""

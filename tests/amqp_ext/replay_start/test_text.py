@@ -63,7 +63,7 @@ from tests.amqp_ext.replay_start.starts import DAY, HOUR, ID, INTEGERS, NEW_YEAR
     ],
 )
 def test_every_text_of_a_start_is_read(text: str, expected: ReplayStart) -> None:
-    """The texts of the documentation mean what it says they mean, and fail when the log lacks the place."""
+    """The documented texts have their documented meaning; a place that the log lacks is an error."""
     read = parse_text(text)
     assert read == expected
     assert read.missing is Missing.FAIL
@@ -131,7 +131,7 @@ def test_any_other_text_is_refused_with_what_is_allowed(text: str, words: str) -
     ],
 )
 def test_dates_are_exact_to_the_millisecond(text: str, ms: int) -> None:
-    """Fractions, zones and leap seconds come to the right millisecond; finer digits are dropped."""
+    """Fractions, zones and leap seconds give the right millisecond; finer digits are dropped."""
     assert parse_date(text) == ms
 
 
@@ -150,7 +150,7 @@ def test_any_date_that_python_writes_is_read_back(moment: datetime, zone: timezo
 
 
 def test_options_of_an_address_make_a_start() -> None:
-    """All six options are read, numbers from their texts, and others are left alone."""
+    """All six options of a replay are read, and other options are ignored."""
     read = from_options(
         {
             "replay-start": "10m",
@@ -181,7 +181,7 @@ def test_options_without_a_replay_make_none() -> None:
 
 
 def test_until_alone_reads_from_the_beginning() -> None:
-    """A range given by its end alone begins at the beginning; other modifiers alone are refused."""
+    """``until`` alone starts at the beginning; any other modifier alone is refused."""
     assert from_options({"until": "#9"}) == start(StartKind.BEGINNING, until=Until(UntilKind.OFFSET, 9))
     with pytest.raises(ReplayStartError, match="does not say where to start, it has only speed"):
         from_options({"speed": "2"})
@@ -205,7 +205,7 @@ def test_until_alone_reads_from_the_beginning() -> None:
     ],
 )
 def test_bad_options_are_refused(options: dict[str, str]) -> None:
-    """No option of a replay is dropped for being wrong."""
+    """An invalid option of a replay is an error; it is not ignored."""
     with pytest.raises(ReplayStartError):
         from_options(options)
 
@@ -214,7 +214,7 @@ def test_bad_options_are_refused(options: dict[str, str]) -> None:
 
 
 def test_starts_are_equal_when_they_ask_for_the_same() -> None:
-    """The form is no part of what is asked for; everything else is."""
+    """Equality ignores the form in which a start was given, and nothing else."""
     assert parse_text("#5") == from_rewind_filter(5)
     assert len({parse_text("#5"), from_rewind_filter(5)}) == 1
     assert from_stream_offset_spec(5) != from_rewind_filter(5)
@@ -379,7 +379,7 @@ def test_our_filter_refuses_what_it_does_not_know(value: Any, words: str) -> Non
 
 @given(value=WIRE_VALUES, read=st.sampled_from([from_rewind_filter, from_stream_offset_spec]))
 def test_whatever_is_sent_is_read_or_refused(value: Any, read: Callable[[Any], ReplayStart]) -> None:
-    """Any AMQP value gives a start that can be shown and stored, or a ReplayStartError; so in RabbitMQ's filter."""
+    """Any AMQP value, in our filter or RabbitMQ's, gives a start that can be shown and stored, or ReplayStartError."""
     with suppress(ReplayStartError):
         got = read(value)
         assert str(got)

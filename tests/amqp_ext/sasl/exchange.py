@@ -52,7 +52,7 @@ def init(mechanism: str, response: bytes | None = None) -> bytes:
 
 
 def frames(output: bytes) -> list[tuple[int, list[Any]]]:
-    """SASL frames, as code and fields; the header in front is checked and left out."""
+    """The SASL frames as code and fields, without the protocol header."""
     found = []
     offset = 8 if output.startswith(SASL_HEADER) else 0
     while offset < len(output):
@@ -66,7 +66,7 @@ def frames(output: bytes) -> list[tuple[int, list[Any]]]:
 
 
 def feed(sasl: SaslServer, *pieces: bytes) -> None:
-    """Hand over what comes, running a verification wherever one is asked for."""
+    """Feed the server, and run each verification that it asks for."""
     for piece in pieces:
         sasl.receive(piece)
         if sasl.state is SaslState.VERIFYING:
@@ -75,7 +75,7 @@ def feed(sasl: SaslServer, *pieces: bytes) -> None:
 
 
 def outcome(sasl: SaslServer) -> int:
-    """The code of the outcome, which must be the last frame; all but 0 are the end."""
+    """The code of the outcome, which must be the last frame; the server has failed unless it is 0."""
     code, fields = frames(sasl.drain_output())[-1]
     assert code == SASL_OUTCOME
     assert type(fields[0]) is UByte
@@ -84,7 +84,7 @@ def outcome(sasl: SaslServer) -> int:
 
 
 def scram_login(sasl: SaslServer, user: str, password: str, mechanism: str, *, initial: bool = True) -> Any:
-    """Drive scramp's client through the exchange as far as the server goes along."""
+    """Run scramp's client through the exchange, up to its final message."""
     client = ScramClient([mechanism], user, password, c_nonce="client-nonce")
     first = client.get_client_first().encode()
     feed(sasl, SASL_HEADER + init(mechanism, first if initial else None))

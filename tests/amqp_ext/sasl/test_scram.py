@@ -1,4 +1,4 @@
-"""Stored passwords: what they accept and refuse, and that others compute the same keys."""
+"""Stored passwords, whose keys other implementations compute alike, and SCRAM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.frames import SASL_RESPONSE
 # --- Stored passwords -----------------------------------------------------------------------------------------------
 
 SALT = bytes(range(16))
-ROUNDS = 4_096  # the least that is allowed: the tests need no resistance
+ROUNDS = 4_096  # the least that is allowed, so that tests are fast
 
 
 GOOD = hash_password("secret", salt=SALT, iterations=ROUNDS)
@@ -50,7 +50,7 @@ def stored(password: str) -> StoredPassword:
 
 
 def test_the_text_reads_back_to_what_was_hashed() -> None:
-    """The text is one printable line that starts with its scheme and cost, and parse is its inverse."""
+    """The text is one printable line that starts with scheme and cost, and ``parse`` reads it back."""
     assert GOOD.startswith("scram$4096$AAECAwQFBgcICQoLDA0ODw==$")
     assert GOOD.isascii() and GOOD.isprintable()
     assert str(parse(GOOD)) == GOOD == str(parse(f"  {GOOD}\n"))
@@ -151,13 +151,13 @@ def test_any_text_is_parsed_or_a_value_error(noise: str, place: int, damage: boo
 def test_hashing_refuses_what_cannot_be_used(
     password: str, salt: bytes, iterations: int, reason: str
 ) -> None:
-    """An empty or inadmissible password, a short salt and a cost out of range are refused by name."""
+    """An empty or inadmissible password, a short salt and a cost out of range are refused with the reason."""
     with pytest.raises(ValueError, match=reason):
         hash_password(password, salt=salt, iterations=iterations)
 
 
 def test_nothing_secret_is_shown() -> None:
-    """The repr of a stored password tells its cost and none of its bytes."""
+    """The repr of a stored password has its cost, and no bytes of it."""
     assert repr(stored("secret")) == "StoredPassword(iterations=4096)"
 
 
@@ -182,7 +182,7 @@ def test_a_decoy_is_steady_secret_and_never_right() -> None:
     ("user", "password"), [("ann", "secret"), ("caf\u00e9", "p\u00e4ss"), ("o,d=d", "x")]
 )
 def test_scram(mechanism: str, initial: bool, user: str, password: str) -> None:
-    """A SCRAM client logs in, and the outcome's additional data proves to it that we know its keys, too."""
+    """A SCRAM client logs in, and verifies the server's signature in the outcome's additional data."""
     sasl = server(mechanism)
     client = scram_login(sasl, user, password, mechanism, initial=initial)
     [(code, [verdict, signature])] = frames(sasl.drain_output())
@@ -267,7 +267,7 @@ def test_a_malformed_first_message_is_refused(mechanism: str, first: bytes) -> N
     ],
 )
 def test_a_malformed_final_message_is_refused(mechanism: str, final: bytes) -> None:
-    """A proof that is none, or belongs to another exchange, gives the outcome auth."""
+    """A malformed proof, or one of another exchange, gives the outcome auth."""
     sasl = server(mechanism)
     feed(sasl, SASL_HEADER + init(mechanism, b"n,,n=ann,r=client-nonce"))
     feed(sasl, frame(SASL_RESPONSE, final))

@@ -53,7 +53,7 @@ def test_plain_amqp_is_told_to_use_sasl_where_it_is_required() -> None:
     ids=["TLS in AMQP", "SASL 1.0.1", "AMQP 0-9-1", "AMQP 0-10", "HTTP", "TLS", "zero"],
 )
 def test_other_protocols_get_the_header_we_support(header: bytes, required: bool) -> None:
-    """Whatever else a peer speaks, it gets the header it should have sent, and that is all (section 2.2)."""
+    """A peer of any other protocol gets the header that it should have sent, and nothing else (section 2.2)."""
     sasl = server(sasl_required=required)
     feed(sasl, header)
     assert sasl.state is SaslState.FAILED
@@ -67,7 +67,7 @@ def test_other_protocols_get_the_header_we_support(header: bytes, required: bool
     ids=["SASL again", "other version", "frame"],
 )
 def test_after_sasl_the_amqp_header_must_follow(bad: bytes) -> None:
-    """A peer that has logged in and goes on with anything but the plain AMQP header is sent that header."""
+    """A peer that sends anything but the AMQP header after its login gets that header, and no identity."""
     sasl = server()
     feed(sasl, SASL_HEADER + init("ANONYMOUS"))
     assert outcome(sasl) == 0
@@ -94,7 +94,7 @@ def test_after_sasl_the_amqp_header_must_follow(bad: bytes) -> None:
 def test_mechanisms_are_offered_in_order(
     mechanisms: list[str], external: str | None, offered: list[str]
 ) -> None:
-    """The frame is an array of symbols, even of one, as configured; EXTERNAL needs a certificate's user."""
+    """Mechanisms are an array, even of one, in the configured order; EXTERNAL needs a certificate's user."""
     sasl = server(*mechanisms, external_user=external)
     sasl.receive(SASL_HEADER)
     output = sasl.drain_output()
@@ -107,7 +107,7 @@ def test_mechanisms_are_offered_in_order(
 
 @pytest.mark.parametrize("mechanisms", [[], ["GSSAPI"], ["PLAIN", "plain"]])
 def test_unknown_mechanisms_are_a_mistake_of_the_caller(mechanisms: list[str]) -> None:
-    """A server cannot be made without mechanisms or with one it does not have."""
+    """A server without mechanisms, or with an unknown one, raises ValueError."""
     with pytest.raises(ValueError, match="mechanisms must be some of ANONYMOUS"):
         server(mechanisms=mechanisms)
 
@@ -126,7 +126,7 @@ def test_a_mechanism_that_was_not_offered_is_refused(mechanism: str) -> None:
 
 @pytest.mark.parametrize("response", [None, b"", b"trace@example.com"])
 def test_anonymous(response: bytes | None) -> None:
-    """ANONYMOUS gives the user of that name, whatever trace it sends (RFC 4505)."""
+    """ANONYMOUS gives the user ``anonymous``, whatever trace the peer sends (RFC 4505)."""
     sasl = server("ANONYMOUS")
     feed(sasl, SASL_HEADER + init("ANONYMOUS", response) + AMQP_HEADER + b"open")
     assert outcome(sasl) == 0
@@ -146,7 +146,7 @@ def test_anonymous(response: bytes | None) -> None:
     ],
 )
 def test_external(user: str | None, response: bytes | None, code: int) -> None:
-    """EXTERNAL gives the certificate's user to a peer that asks for no other."""
+    """EXTERNAL gives the certificate's user, unless the peer asks for another."""
     sasl = server("EXTERNAL", external_user=user)
     feed(sasl, SASL_HEADER + init("EXTERNAL", response) + AMQP_HEADER)
     assert outcome(sasl) == code
@@ -173,7 +173,7 @@ PLAIN = [
 @pytest.mark.parametrize("initial", [True, False], ids=["initial response", "challenged"])
 @pytest.mark.parametrize(("response", "code", "user"), PLAIN)
 def test_plain(response: bytes, code: int, user: str | None, initial: bool) -> None:
-    """PLAIN takes user and password, for oneself only (RFC 4616), at once or after an empty challenge."""
+    """PLAIN comes with the init or after an empty challenge; acting as another user is refused (RFC 4616)."""
     sasl = server("PLAIN")
     if initial:
         feed(sasl, SASL_HEADER + init("PLAIN", response))
@@ -206,7 +206,7 @@ def test_a_password_is_checked_by_the_caller_in_its_own_time() -> None:
 
 
 def test_what_is_sent_ahead_of_the_outcome_is_bounded() -> None:
-    """A peer that floods us while its password is checked fails, and the answer comes too late."""
+    """A peer that sends too much while its password is checked fails, even if the password is right."""
     sasl = server("PLAIN")
     sasl.receive(SASL_HEADER + init("PLAIN", b"\0ann\0secret"))
     sasl.receive(bytes(MAX_PIPELINED_BYTES))
@@ -232,7 +232,7 @@ def test_what_is_sent_ahead_of_the_outcome_is_bounded() -> None:
     ids=["short", "nulls", "symbolic", "extended header"],
 )
 def test_every_legal_form_of_a_frame_is_read(good: bytes) -> None:
-    """Fields may be left out, descriptors be symbols, headers be extended (sections 2.3.1 and 1.3)."""
+    """Fields may be omitted, descriptors may be symbols, headers may be extended (sections 2.3.1 and 1.3)."""
     sasl = server()
     feed(sasl, SASL_HEADER + good + AMQP_HEADER)
     assert sasl.state is SaslState.DONE
@@ -265,7 +265,7 @@ BAD_FRAMES = {
 
 @pytest.mark.parametrize(("bad", "reason"), BAD_FRAMES.values(), ids=BAD_FRAMES)
 def test_a_bad_frame_ends_the_handshake(bad: bytes, reason: str) -> None:
-    """A frame that is malformed or out of place fails at once, without an outcome, whatever follows."""
+    """A malformed or misplaced frame ends the handshake immediately, without an outcome, whatever follows."""
     sasl = server()
     feed(sasl, SASL_HEADER + bad + init("ANONYMOUS") + AMQP_HEADER)
     assert sasl.state is SaslState.FAILED
@@ -284,7 +284,7 @@ def test_a_bad_response_ends_the_handshake(bad: bytes) -> None:
 
 
 def test_after_the_end_nothing_changes() -> None:
-    """FAILED ignores what comes; DONE only adds it to the leftover."""
+    """After FAILED, input is ignored; after DONE, it is only added to the leftover."""
     failed = server()
     failed.receive(b"HTTP")
     reason = failed.failure

@@ -1,4 +1,4 @@
-"""OAUTHBEARER, XOAUTH2 and tokens in the place of passwords: what is read of a response, and how each ends."""
+"""OAUTHBEARER, XOAUTH2, and tokens in place of passwords: how responses are read, accepted and refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEARER = f"n,,\1auth=Bearer {TOKEN}\1\1".encode()
 
 
 def shown(mechanism: str, response: bytes, *, ahead: bool = True, **more: Any) -> SaslServer:
-    """A server that was shown this response, with the mechanism or when it asks for it."""
+    """A server that has received this response, with the init or after its challenge."""
     sasl = server(**more)
     sasl.receive(SASL_HEADER + init(mechanism, response if ahead else None))
     if not ahead:
@@ -36,7 +36,7 @@ def shown(mechanism: str, response: bytes, *, ahead: bool = True, **more: Any) -
     ],
 )
 def test_a_token_is_asked_about(mechanism: str, response: bytes, user: str, ahead: bool) -> None:
-    """Whose it is, is the user; who names another one is not let in with it."""
+    """The user is the token's owner; a peer that names another user is refused."""
     for named in {user or "ann", "ben"}:
         sasl = shown(mechanism, response, ahead=ahead)
         assert (sasl.state, sasl.token) == (SaslState.VERIFYING, TOKEN)
@@ -71,7 +71,7 @@ def test_a_token_is_asked_about(mechanism: str, response: bytes, user: str, ahea
     ],
 )
 def test_what_is_no_response_is_refused(mechanism: str, response: bytes) -> None:
-    """As a wrong password is, and without what was shown in the reason."""
+    """A malformed response gives the outcome auth, and the reason does not show the token."""
     sasl = shown(mechanism, response)
     assert outcome(sasl) == 1
     assert mechanism in (sasl.failure or "")
@@ -79,7 +79,7 @@ def test_what_is_no_response_is_refused(mechanism: str, response: bytes) -> None
 
 
 def test_who_is_refused_is_told_as_each_mechanism_has_it() -> None:
-    """OAUTHBEARER has a challenge that says why, which the client answers (RFC 7628 section 3.2.2); others do not."""
+    """OAUTHBEARER sends a challenge with the status before the outcome (RFC 7628, section 3.2.2); XOAUTH2 does not."""
     sasl = shown("OAUTHBEARER", BEARER)
     sasl.drain_output()
     sasl.refuse_token("it has expired")
@@ -94,7 +94,7 @@ def test_who_is_refused_is_told_as_each_mechanism_has_it() -> None:
 
 @pytest.mark.parametrize("tell", [lambda sasl: sasl.identify("ann"), lambda sasl: sasl.refuse_token("late")])
 def test_what_comes_too_late_has_no_effect(tell: Any) -> None:
-    """A peer that was put off meanwhile, or has gone."""
+    """The verdict on a token is ignored after the peer was refused temporarily."""
     sasl = shown("OAUTHBEARER", BEARER)
     sasl.put_off("the provider does not answer")
     assert frames(sasl.drain_output())[-1] == (SASL_OUTCOME, [4])
@@ -107,13 +107,13 @@ def test_what_comes_too_late_has_no_effect(tell: Any) -> None:
     [
         ("", TOKEN, True, True),
         ("whoever", TOKEN, True, True),
-        ("ann", TOKEN, True, False),  # who has a password: it is hers, or wrong
+        ("ann", TOKEN, True, False),  # a user with a password: it is compared with that
         ("whoever", TOKEN, False, False),
         ("whoever", "secret", True, False),
     ],
 )
 def test_a_token_in_the_place_of_a_password(user: str, password: str, tokens: bool, is_token: bool) -> None:
-    """As RabbitMQ's clients show it, with any name beside it; where that is not wanted it is a password."""
+    """PLAIN may carry a token as password with any unknown user, as RabbitMQ's clients do, if that is enabled."""
     sasl = shown("PLAIN", f"\0{user}\0{password}".encode(), passwords_are_tokens=tokens)
     assert sasl.token == (TOKEN if is_token else None)
     if is_token:
@@ -122,7 +122,7 @@ def test_a_token_in_the_place_of_a_password(user: str, password: str, tokens: bo
 
 
 def test_how_long_a_frame_may_be() -> None:
-    """A token of 16,384 characters fits where tokens are shown, and not one octet where none are."""
+    """Frames may carry a token of 16,384 characters only if a mechanism with tokens is offered."""
     token = "x" * 16_384
     assert shown("OAUTHBEARER", f"n,,\1auth=Bearer {token}\1\1".encode()).token == token
     for mechanisms, size in ((("PLAIN",), 4_096), (("OAUTHBEARER",), MAX_TOKEN_FRAME_BYTES)):

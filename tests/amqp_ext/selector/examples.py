@@ -21,7 +21,7 @@ def message(
 
 
 def like(pattern: str, text: str) -> bool:
-    """LIKE by its definition, trying every length for every %."""
+    """LIKE by its definition: tries every length for every ``%``."""
     if not pattern:
         return not text
     if pattern[0] == "%":

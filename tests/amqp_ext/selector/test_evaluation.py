@@ -1,4 +1,4 @@
-"""What selectors mean, and that no message and no selector together cost more than a bound."""
+"""What selectors mean, and the bound on the cost of evaluating any selector on any message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.messages import annotated, data, section, trade
 
 
 def truth(text: str, **values: Any) -> bool | None:
-    """The three-valued result of a condition: what neither it nor its negation matches is unknown."""
+    """The three-valued result of a condition: None (unknown) if neither it nor its negation matches."""
     if compile_selector(text).matches(message(**values)):
         return True
     return False if compile_selector(f"NOT ({text})").matches(message(**values)) else None
@@ -42,17 +42,17 @@ def truth(text: str, **values: Any) -> bool | None:
 @pytest.mark.parametrize(
     ("text", "values", "expected"),
     [
-        # what is absent is unknown; strings and booleans have no order; IN and LIKE are for strings alone
+        # absent values are unknown; strings and booleans have no order; wrong types in IN and LIKE are unknown
         ("a = 5", {}, None),
         ("a >= 5.5", {"a": True}, False),
         ("a IN ('5', '6')", {"a": 5}, None),
         ("a LIKE '_'", {"a": 5}, None),
         ("a", {"a": 5}, None),
-        # names know upper case from lower; an escape
+        # names are case-sensitive; an escape
         ("a = 5", {"A": 5}, None),
         ("a LIKE '\\_%' ESCAPE '\\'", {"a": "_foo"}, True),
         ("a LIKE '\\_%' ESCAPE '\\'", {"a": "bar"}, False),
-        # unlike types and like ones
+        # different types and similar ones
         ("a = 'x'", {"a": b"x"}, False),
         ("a = b", {"a": UUID(int=1), "b": UUID(int=1)}, True),
         ("a < b", {"a": UUID(int=1), "b": UUID(int=2)}, False),
@@ -95,7 +95,7 @@ def truth(text: str, **values: Any) -> bool | None:
 def test_values_compare_and_add_up_as_specified(
     text: str, values: dict[str, Any], expected: bool | None
 ) -> None:
-    """Jakarta Messaging 3.1, section 3.8.1, beside the interpreter: AMQP's types, Java's promotion, constants."""
+    """Examples for Jakarta Messaging 3.1, section 3.8.1: AMQP's types, Java's promotion of numbers, constants."""
     assert truth(text, **values) is expected
 
 
@@ -153,13 +153,13 @@ def test_sql_filters_mean_what_they_mean_in_rabbitmq(
     ],
 )
 def test_what_can_never_match_is_refused(text: str, sentence: str) -> None:
-    """Types that cannot fit whatever the message holds are an error when the selector is written."""
+    """Types that cannot match any message are an error when the selector is compiled."""
     with pytest.raises(SelectorError) as refused:
         compile_selector(text)
     assert sentence in str(refused.value)
 
 
-# A naive interpreter of nested tuples, each of which also has a text. It shares nothing with the compiler.
+# A naive interpreter of expressions as nested tuples. It shares nothing with the compiler.
 
 Number = int | float
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -201,7 +201,7 @@ def write(node: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Numbers, which booleans are not."""
+    """Whether a value is a number; booleans are not."""
     return type(value) in (int, float)
 
 
@@ -236,12 +236,12 @@ def computed(sign: str, left: Any, right: Any) -> Number | None:
 
 
 def negated_if(negate: bool, value: bool | None) -> bool | None:
-    """NOT, perhaps."""
+    """The negation of a value if ``negate`` is true, else the value."""
     return value if value is None or not negate else not value
 
 
 def joined(sign: str, left: Any, right: Any) -> bool | None:
-    """AND and OR by looking at what is among the two."""
+    """AND or OR in three-valued logic."""
     decisive = sign == "OR"
     values = [value if isinstance(value, bool) else None for value in (left, right)]
     if decisive in values:
@@ -290,7 +290,7 @@ def interpret(node: Any, values: dict[str, Any]) -> Any:
 
 
 def literals(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Literals of such values."""
+    """Literal nodes with these values."""
     return st.tuples(st.just("literal"), values)
 
 
@@ -325,7 +325,7 @@ held = st.none() | integers | integers.map(lambda value: -min(value, 2**63)) | f
 @settings(max_examples=times(400, 20_000))
 @given(conditions, st.dictionaries(st.sampled_from("pqrs"), held))
 def test_evaluation_agrees_with_a_naive_interpreter(condition: Any, values: dict[str, Any]) -> None:
-    """Compiled, folded and flattened, a selector says what walking its tree says: true, false and unknown."""
+    """A compiled selector gives true, false or unknown as a walk over its tree does."""
     expected = interpret(condition, values)
     text = write(condition)
     assert truth(text, **values) is (expected if isinstance(expected, bool) else None)
@@ -346,7 +346,7 @@ words = st.sampled_from(SIGNS + KEYWORDS + VALUES)
 def test_any_text_is_a_selector_or_an_error(
     text: str, values: dict[str, Any], compiler: Callable[[str], Any]
 ) -> None:
-    """Whatever the text and the message: a SelectorError with a place in the text, or an answer."""
+    """Any text gives a SelectorError with a place in the text, or a selector that answers for any message."""
     try:
         selector = compiler(text)
     except SelectorError as refused:
@@ -355,10 +355,10 @@ def test_any_text_is_a_selector_or_an_error(
     assert selector.matches(message(**values)) in (True, False)
 
 
-# --- No message and no selector together cost more than a bound, whatever each of them holds ------------------------
+# --- The cost of any selector on any message is bounded --------------------------------------------------------------
 
 MOST_LINES = 300_000
-"""Lines of Python."""
+"""How many lines of Python an evaluation may execute."""
 
 
 def view(content: bytes) -> MessageView:
@@ -366,7 +366,7 @@ def view(content: bytes) -> MessageView:
 
 
 def lines_of(ask: Callable[[], object]) -> int:
-    """Lines of Python that a call takes, at most a little more than ``MOST_LINES``."""
+    """The number of lines of Python that a call executes; fails above ``MOST_LINES``."""
     lines = 0
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -398,7 +398,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_evaluation_has_a_bound(name: str) -> None:
-    """What would take seconds is not done: the answer is unknown, so the message does not pass, and that is told."""
+    """An evaluation that would take seconds is given up: the message does not pass, and is marked as exhausted."""
     text, make = HOSTILE[name]
     asked = view(make())
     selector = compile_selector(text)
@@ -412,7 +412,7 @@ def test_an_evaluation_has_a_bound(name: str) -> None:
 
 
 def test_what_takes_too_long_is_unknown() -> None:
-    """Neither the condition nor its negation holds, a NULL it is not, and what does not need it is decided."""
+    """Neither a condition that was given up nor its negation matches; an OR with a true term still does."""
     asked = lambda: view(trade(properties={"x": LONG, "n": 1}))  # noqa: E731
     assert not compile_selector("x LIKE '%a_c%'").matches(asked())
     assert not compile_selector("NOT x LIKE '%a_c%'").matches(asked())
@@ -424,7 +424,7 @@ def test_what_takes_too_long_is_unknown() -> None:
 
 @pytest.mark.parametrize("name", ["JMSMessageID", "JMSXUserID"])
 def test_a_long_id_as_a_text_is_counted(name: str) -> None:
-    """A binary id is written out for each term that names it: a few times, and not 120 times."""
+    """Each term that names a binary id converts it to text, so 120 terms on a long id are too much work."""
     field = {"JMSMessageID": "message_id", "JMSXUserID": "user_id"}[name]
     content = trade(**{field: b"\x41" * 4_000_000})
     text = " OR ".join([f"{name} = 'a{i}'" for i in range(120)])
@@ -436,7 +436,7 @@ def test_a_long_id_as_a_text_is_counted(name: str) -> None:
 
 @pytest.mark.parametrize("one", ["x = y", "NOT x <> y", "x BETWEEN y AND y"])
 def test_comparing_two_long_values_is_counted(one: str) -> None:
-    """Two values of a message may both be long and alike; that is asked a few times, and not 150 times."""
+    """Comparing two long equal values counts as work, so 150 such terms are too much."""
     asked = view(trade(properties={"x": "a" * 400_000, "y": "a" * 400_000}))
     assert not compile_sql_filter(" AND ".join([one] * 150)).matches(asked)
     assert asked.is_exhausted
@@ -454,14 +454,14 @@ def test_comparing_two_long_values_is_counted(one: str) -> None:
     ],
 )
 def test_what_is_large_and_usual_is_answered(text: str, values: dict[str, Any]) -> None:
-    """A long text beside what is asked, a wildcard in its place, a thousand properties: no reason to give up."""
+    """Usual selectors on a long text or a thousand properties are evaluated, not given up."""
     asked = view(trade(properties=values))
     assert compile_selector(text).matches(asked)
     assert not asked.is_exhausted
 
 
 def test_the_same_message_gives_the_same_answer_twice() -> None:
-    """Work is counted and not timed: a log that is read twice gives the same twice."""
+    """Work is counted, not timed, so a log that is read twice gives the same messages."""
     selector = compile_selector(" OR ".join(["x LIKE '%a_c%'"] * 3 + ["n = 1"]))
     content = trade(properties={"x": "ab" * 10_000, "n": 1})
     assert {selector.matches(view(content)) for _ in range(20)} == {True}
@@ -476,7 +476,7 @@ def test_the_same_message_gives_the_same_answer_twice() -> None:
     ids=["a header of many fields", "a list in the place of an id"],
 )
 def test_what_nobody_asks_for_is_not_built(content: bytes, read: Callable[[bytes], object]) -> None:
-    """Every consumer's delivery reads the header, and many selectors an id: a million fields cost nobody a second."""
+    """A header or an id with hundreds of thousands of values is refused without decoding them all."""
 
     def ask() -> None:
         with pytest.raises((MalformedMessage, TooMuchWork)):
@@ -510,7 +510,7 @@ def test_what_nobody_asks_for_is_not_built(content: bytes, read: Callable[[bytes
 def test_patterns_match_whole_texts(
     pattern: str, escape: str | None, matching: list[str], others: list[str]
 ) -> None:
-    """Beside the definition: a line end is a character; anything but ``_`` and ``%``, or escaped, is itself."""
+    """A line end is a character, and every character but ``_`` and ``%``, or an escaped one, stands for itself."""
     matches = compile_like(pattern, escape).matches
     assert [text for text in matching + others if matches(text)] == matching
 
@@ -523,7 +523,7 @@ def test_an_escape_is_one_character(escape: str) -> None:
 
 @given(st.text(alphabet="ab_%", max_size=8), st.text(alphabet="ab", max_size=8))
 def test_matching_agrees_with_the_definition(pattern: str, text: str) -> None:
-    """Both ways of matching give what trying everything gives."""
+    """Both ways of matching agree with the definition of LIKE."""
     assert compile_like(pattern).matches(text) is like(pattern, text)
 
 
@@ -531,12 +531,12 @@ def test_matching_agrees_with_the_definition(pattern: str, text: str) -> None:
     "pattern", ["%a" * 2000 + "b", "%a_" * 1300 + "b", "%" + "_" * 4000 + "b", "%_a%" * 1000 + "b"]
 )
 def test_hostile_patterns_take_linear_time(pattern: str) -> None:
-    """Patterns that make a backtracking matcher try exponentially many ways are answered at once."""
+    """Patterns that make a backtracking matcher take exponential time are matched quickly."""
     assert compile_like(pattern).matches("a" * 20_000) is False
 
 
 def test_what_asking_costs_is_told_beforehand() -> None:
-    """What has its place costs its own length; what is searched for, as much for each character as it is long."""
+    """A text at a fixed place costs its length; one that is searched for costs its length for each character."""
     text = "a" * 20_000
     assert compile_like("ab_b%cd").steps(text) == 6
     assert compile_like("%abc%").steps(text) == len(text) // 32

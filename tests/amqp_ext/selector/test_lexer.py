@@ -1,4 +1,4 @@
-"""Selectors taken apart: their words, their terms, and what names read."""
+"""Selectors: their tokens, their grammar, their terms, and what names refer to."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from amqp_ext.selector.selector import compile_selector, compile_sql_filter, ext
 from tests.amqp_ext.selector.examples import message
 from tests.support.messages import data, section
 
-# --- Words of selectors ---------------------------------------------------------------------------------------------
+# --- Tokens ---------------------------------------------------------------------------------------------------------
 
 
 def only(text: str, syntax: Syntax = Syntax.JMS) -> tuple[Kind, object]:
-    """The one word in the text."""
+    """The kind and value of the only token in the text."""
     word, end = tokenize(text, syntax)
     assert end.kind is Kind.END
     return word.kind, word.value
@@ -67,7 +67,7 @@ def test_numbers_are_those_of_java(text: str) -> None:
     ],
 )
 def test_malformed_numbers_are_refused_where_they_begin(text: str) -> None:
-    """What Java would not take, or no double or 64-bit integer can hold, is an error at its start."""
+    """A number that Java would refuse, or that exceeds double or 64 bits, is an error at its start."""
     with pytest.raises(SelectorError) as refused:
         tokenize("a = " + text)
     assert refused.value.position == 4
@@ -130,7 +130,7 @@ def test_a_word_is_what_its_syntax_makes_of_it(text: str, syntax: Syntax, kind: 
     ],
 )
 def test_errors_are_sentences_with_a_place(text: str, syntax: Syntax, sentence: str) -> None:
-    """Every refusal says what was found, what would be right, and where; it has the sentence and the index, too."""
+    """Every error says what was found, what was expected, and where; it also has the reason and position apart."""
     with pytest.raises(SelectorError) as refused:
         tokenize(text, syntax)
     error = refused.value
@@ -138,7 +138,7 @@ def test_errors_are_sentences_with_a_place(text: str, syntax: Syntax, sentence: 
 
 
 def test_the_limits_are_the_documented_ones() -> None:
-    """The longest text and the most words are taken; one more is refused."""
+    """The longest text and the most tokens are accepted; one more is refused."""
     assert len(tokenize("+" * MAX_TOKENS)) == MAX_TOKENS + 1
     assert len(tokenize("a" * MAX_CHARACTERS)) == 2
     with pytest.raises(SelectorError, match="more than 1000 words"):
@@ -152,7 +152,7 @@ def test_the_limits_are_the_documented_ones() -> None:
     st.sampled_from(Syntax),
 )
 def test_tokens_cover_the_text_in_order(text: str, syntax: Syntax) -> None:
-    """Whatever the text, between and around the tokens lies white space and nothing else."""
+    """In any text, there is only white space between and around the tokens."""
     try:
         tokens = tokenize(text, syntax)
     except SelectorError as refused:
@@ -170,7 +170,7 @@ def test_tokens_cover_the_text_in_order(text: str, syntax: Syntax) -> None:
 
 
 def tree(part: object) -> object:
-    """A part of what a selector is parsed into, without its places in the text."""
+    """A part of a parsed selector, without its places in the text."""
     if isinstance(part, tuple):
         return [tree(each) for each in part]
     if not is_dataclass(part):
@@ -202,8 +202,8 @@ def tree(part: object) -> object:
 )
 def test_precedence_is_that_of_the_specification(text: str, grouped: str) -> None:
     """
-    Signs bind tightest, then * /, + -, comparisons, NOT, AND, OR; equal precedence goes left to right. What parentheses
-    mean is shown where selectors are evaluated.
+    Signs bind tightest, then * /, + -, comparisons, NOT, AND, OR; equal precedence goes left to right. Tests of
+    evaluation show that parentheses mean what they should.
     """
     assert tree(parse(text)) == tree(parse(grouped))
 
@@ -269,7 +269,7 @@ DEEPEST = [
 
 @pytest.mark.parametrize("text", DEEPEST)
 def test_the_deepest_selector_leaves_the_stack_room(text: str) -> None:
-    """It parses and compiles with a third of Python's usual stack to spare; one level more is refused."""
+    """The deepest allowed selector compiles within 670 frames of Python's usual 1,000; one level more is refused."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 670)
     try:
@@ -288,13 +288,13 @@ def test_long_chains_are_not_deep() -> None:
     assert isinstance(parse("+".join(["1"] * 400) + "= a"), Comparison)
 
 
-# --- Taking a selector apart: its top-level AND terms, and the one that asks for a replay -----------------------------
+# --- The top-level AND terms of a selector, and the term that asks for a replay ---------------------------------------
 
 START = "m.x-opt-replay-start"
 
 
 def test_terms_are_split_at_the_top_level_only() -> None:
-    """ANDs inside OR, NOT and BETWEEN stay, those in parentheses do not; texts stay as written."""
+    """Top-level ANDs split terms, also within parentheses; ANDs inside OR, NOT and BETWEEN do not. Texts stay."""
     text = "(a = 1 AND b BETWEEN 2 AND 3) AND (c OR d AND e) AND NOT (f AND g) AND  h = 'x  y'"
     assert [term.text for term in split_conjunction(text)] == [
         "a = 1",
@@ -320,7 +320,7 @@ def test_terms_are_split_at_the_top_level_only() -> None:
 def test_a_simple_comparison_is_readable(
     text: str, reference: Reference, operator: str, value: object
 ) -> None:
-    """A term that compares a name with a literal shows both, the name first, whatever their types."""
+    """A term that compares a name with a literal gives both, with the name on the left."""
     (term,) = split_conjunction(text)
     assert term.comparison is not None
     assert (term.comparison.reference, term.comparison.operator, term.comparison.value) == (
@@ -335,7 +335,7 @@ def test_a_simple_comparison_is_readable(
     ["a", "a = b", "a = 1 + 1", "a LIKE 'x'", "NOT a = 1", "a IN ('x')", "a = -b", "a = -TRUE", "1 = 1"],
 )
 def test_other_terms_are_no_simple_comparisons(text: str) -> None:
-    """Anything but a name compared with a literal has no comparison to show."""
+    """Any other term has no comparison."""
     (term,) = split_conjunction(text)
     assert term.comparison is None
 
@@ -358,14 +358,14 @@ def test_other_terms_are_no_simple_comparisons(text: str) -> None:
     ],
 )
 def test_one_equation_can_be_taken_out(text: str, value: str | int | None, rest: str | None) -> None:
-    """The literal comes back, and a selector of the other terms in their own words."""
+    """The result is the literal, and a selector of the other terms, as they were written."""
     found, selector = extract_equal(text, START)
     assert found == value
     assert (None if selector is None else selector.text) == rest
 
 
 def test_what_is_left_selects_as_before() -> None:
-    """The rest evaluates without the term, and no longer reads its annotation."""
+    """The remaining selector evaluates the other terms only."""
     _, selector = extract_equal("(a = 1 OR b = 2) AND \"m.x-opt-replay-start\" = 'last' AND c > 3", START)
     assert selector is not None
     assert selector.matches(message(b=2, c=4))
@@ -417,7 +417,7 @@ def test_positions_in_the_rest_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("text", ["", "  \t\n"])
 def test_an_empty_jms_selector_matches_everything(text: str) -> None:
-    """JMS says that an empty selector is none, and so no start; an empty SQL filter is an error."""
+    """An empty selector is the same as none in JMS, and has no start; an empty SQL filter is an error."""
     assert compile_selector(text).matches(message())
     value, selector = extract_equal(text, START)
     assert value is None
@@ -426,7 +426,7 @@ def test_an_empty_jms_selector_matches_everything(text: str) -> None:
         compile_sql_filter(text)
 
 
-# --- What names read: JMS headers, AMQP fields, annotations, application properties -----------------------------------
+# --- What names refer to: JMS headers, AMQP fields, annotations, application properties -------------------------------
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_an_empty_jms_selector_matches_everything(text: str) -> None:
     ],
 )
 def test_jms_headers_read_their_amqp_fields(header: str, field: str, value: Any, shown: Any) -> None:
-    """Each JMS name shows its AMQP field as a JMS client would, and NULL where that is absent."""
+    """Each JMS header has the value that a JMS client would show for its AMQP field, or NULL."""
     read = reader(resolve(header, Syntax.JMS, 0))
     assert read(message(properties={field: value})) == shown
     assert read(message()) is None
@@ -478,14 +478,14 @@ def test_header_fields_have_their_amqp_defaults(
 
 @pytest.mark.parametrize("field", PROPERTIES_FIELDS)
 def test_every_properties_field_has_its_names(field: str) -> None:
-    """properties.x, p.x in SQL filters and amqp.x in Apache's form are one reference."""
+    """properties.x, p.x (SQL filters) and amqp.x (Apache's form) refer to the same field."""
     for syntax, prefixes in {Syntax.SQL: ("properties", "p"), Syntax.JMS: ("properties", "amqp")}.items():
         for prefix in prefixes:
             assert resolve(f"{prefix}.{field}", syntax, 0) == Reference("properties", field)
 
 
 def test_annotations_are_read_under_any_of_their_names() -> None:
-    """The Artemis form, the Event Hubs form quoted and bare, and the SQL form read one annotation."""
+    """Artemis' form, Event Hubs' form quoted and bare, and the SQL form refer to the same annotation."""
     enqueued = message(annotations={Symbol("x-opt-enqueued-time"): Timestamp(1_735_689_600_000)})
     for text in (
         '"m.x-opt-enqueued-time" >= 1735689600000',
@@ -532,7 +532,7 @@ def test_sql_filters_know_no_jms_names() -> None:
     ],
 )
 def test_fields_that_do_not_exist_are_refused(name: str, syntax: Syntax) -> None:
-    """A name in a section that has no such field is an error with its place, not NULL for ever."""
+    """The name of a field that its section does not have is an error with its place, rather than always NULL."""
     with pytest.raises(SelectorError, match=f"found {name.split('.', maxsplit=1)[0]}") as refused:
         resolve(name, syntax, 7)
     assert refused.value.position == 7

@@ -1,4 +1,4 @@
-"""The AMQP client: whole messages both ways, against proton's public engine."""
+"""The AMQP client: links and logins, against proton's public engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def everything(link: Receiver) -> list[bytes]:
 
 
 def test_messages_arrive_bit_for_bit_in_order(log_peer: LogPeer) -> None:
-    """Small, large and many-frame messages come as sent, and the end of the link is the end."""
+    """Messages of one frame or many arrive as sent, and after the link's end receive returns nothing."""
     sizes = [0, 1, 300, 70_000, 1_000_000, 5] * 3 + [10] * 6_000
     log_peer.messages = {n: annotated(n, data(bytes([n % 251]) * size)) for n, size in enumerate(sizes)}
     with Wire(log_peer.broker) as wire:
@@ -47,7 +47,7 @@ def test_messages_arrive_bit_for_bit_in_order(log_peer: LogPeer) -> None:
 
 
 def test_what_is_sent_is_accepted_in_order(log_peer: LogPeer) -> None:
-    """Send returns when all are accepted, and progress never falls."""
+    """``send`` returns when all messages are accepted, and the reported progress never falls."""
     messages = [b"m%d" % n * (n % 90) or b"-" for n in range(3_000)] + [b"x" * 200_000]
     counts: list[int] = []
     with Wire(log_peer.broker) as wire:
@@ -67,7 +67,7 @@ def test_what_is_sent_is_accepted_in_order(log_peer: LogPeer) -> None:
     ],
 )
 def test_a_message_not_accepted_is_an_error(log_peer: LogPeer, outcome: str, sentence: str) -> None:
-    """The sender says which outcome it was, and the broker's own words."""
+    """The error names the outcome and quotes the broker's error."""
     log_peer.outcome = outcome
     with Wire(log_peer.broker) as wire, pytest.raises(Refused, match=sentence):
         Sender(wire, "topic://a").send([b"m"])
@@ -85,7 +85,7 @@ def test_a_refused_link_tells_the_brokers_reason(log_peer: LogPeer) -> None:
 
 
 def test_a_detach_with_an_error_is_not_an_end(log_peer: LogPeer) -> None:
-    """What came before is handed out, then the error is raised."""
+    """A link that is detached with an error raises it rather than looking like the end of the log."""
     log_peer.messages = {n: annotated(n) for n in range(10)}
     log_peer.stop_after = 4
     with Wire(log_peer.broker) as wire:
@@ -95,7 +95,7 @@ def test_a_detach_with_an_error_is_not_an_end(log_peer: LogPeer) -> None:
 
 
 def test_a_silent_peer_is_given_up(log_peer: LogPeer) -> None:
-    """Waiting has an end, and the error says how long it was."""
+    """Waiting ends after the timeout, and the error says how long the peer was silent."""
     log_peer.messages = {n: annotated(n) for n in range(10)}
     log_peer.stop_after, log_peer.ending = 4, "silent"
     with Wire(log_peer.broker, timeout=0.2) as wire:
@@ -105,7 +105,7 @@ def test_a_silent_peer_is_given_up(log_peer: LogPeer) -> None:
 
 
 def test_nobody_listening_is_a_sentence() -> None:
-    """The most common mistake names the address that was tried."""
+    """A refused connection, the most common mistake, is an error with the address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached: Connection refused"):
@@ -113,7 +113,7 @@ def test_nobody_listening_is_a_sentence() -> None:
 
 
 def test_a_closed_wire_leaves_nothing_open(log_peer: LogPeer) -> None:
-    """Closing twice is fine, and no socket is left for the collector, whose warning would fail the test."""
+    """A second close is no error, and no socket stays open: its ResourceWarning would fail the test."""
     wire = Wire(log_peer.broker)
     wire.close()
     wire.close()
@@ -126,17 +126,17 @@ def sasl_frame(code: int, *fields: object) -> bytes:
 
 
 def mechanisms(*names: str) -> bytes:
-    """The broker's opening: header and sasl-mechanisms."""
+    """The broker's first bytes: the SASL header and sasl-mechanisms."""
     return SASL_HEADER + sasl_frame(SASL_MECHANISMS, Array([Symbol(name) for name in names]))
 
 
 def outcome(code: int) -> bytes:
-    """sasl-outcome."""
+    """The frame sasl-outcome with this code."""
     return sasl_frame(SASL_OUTCOME, UByte(code))
 
 
 def failed_login(tmp_path: Path, answer: bytes, user: str | None) -> tuple[str, bytes]:
-    """What is said of a broker that answers so and ends, and what it was sent."""
+    """Log in to a broker that sends ``answer`` and closes; returns the client's error and what the client sent."""
     sent: list[bytes] = []
 
     def serve(listener: socket.socket) -> None:
@@ -163,7 +163,7 @@ def failed_login(tmp_path: Path, answer: bytes, user: str | None) -> tuple[str, 
     [
         (mechanisms("PLAIN", "ANONYMOUS"), None, ["ANONYMOUS", b"anonymous"]),
         (mechanisms("PLAIN", "ANONYMOUS"), "ann", ["PLAIN", b"\0ann\0" + "pä55".encode()]),
-        # a field that may hold many may hold one value without the array (AMQP 1.0, 1.3)
+        # a field with multiple values may have a single one without an array (AMQP 1.0, section 1.3)
         (
             SASL_HEADER + sasl_frame(SASL_MECHANISMS, Symbol("ANONYMOUS")),
             None,
@@ -174,7 +174,7 @@ def failed_login(tmp_path: Path, answer: bytes, user: str | None) -> tuple[str, 
 def test_plain_is_for_a_user_and_anonymous_for_nobody(
     tmp_path: Path, offered: bytes, user: str | None, init: list[object]
 ) -> None:
-    """PLAIN sends user and password apart by NUL; once that is accepted AMQP begins, for the Message VPN."""
+    """With a user the client uses PLAIN, otherwise ANONYMOUS; after the login it opens AMQP for the Message VPN."""
     _, sent = failed_login(tmp_path, offered + outcome(0) + AMQP_HEADER, user)
     assert sent.startswith(SASL_HEADER)
     value, end = decode(sent, 16)
@@ -201,5 +201,5 @@ def test_plain_is_for_a_user_and_anonymous_for_nobody(
     ],
 )
 def test_a_failed_login_is_explained(tmp_path: Path, answer: bytes, user: str | None, sentence: str) -> None:
-    """Whatever the broker answers, the error names the broker and the remedy where there is one."""
+    """For each failure of a login, the error names the broker and, where possible, a remedy."""
     assert sentence in failed_login(tmp_path, answer, user)[0]

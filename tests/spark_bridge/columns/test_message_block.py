@@ -1,4 +1,4 @@
-"""Messages read side by side against the same messages read one by one."""
+"""Messages read in columns (many at once), compared with the same messages read one by one."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ SCHEMAS = st.lists(st.sampled_from(list(COLUMNS)), min_size=1, unique=True)
 
 
 def stored(contents: list[bytes], first: int = 65_530) -> pa.RecordBatch:
-    """The messages as a page of a store; what a gateway would refuse to take is left out."""
+    """The messages as a page of a store, without those that a gateway would refuse."""
     taken = []
     for content in contents:
         with suppress(ValueError):
@@ -112,7 +112,7 @@ def stored(contents: list[bytes], first: int = 65_530) -> pa.RecordBatch:
 
 
 def told(page: pa.RecordBatch, replay_name: str = "") -> EncodedMessages:
-    """The same messages as a log reader gets them."""
+    """The messages of a page as a log reader gets them, with the gateway's annotations."""
     splicer = Splicer(GENERATION, replay_name=replay_name)
     messages = []
     for number, time_ms, topic, content in zip(*page.to_pydict().values(), strict=True):
@@ -132,7 +132,7 @@ SHAPES = st.tuples(
     st.lists(st.text("kéy", max_size=12) | st.just("k" * 70), max_size=4),
     st.lists(st.sampled_from(["text", "symbol", "number", "binary", "null"]), min_size=4, max_size=4),
 )
-"""The shape of a sender's messages: a header, the types of its properties, and the names and types of its own."""
+"""The shape of a sender's messages: header, types of properties, names and types of application properties."""
 TYPES: dict[str | None, st.SearchStrategy[Any]] = {
     None: st.none(),
     "null": st.none(),
@@ -145,7 +145,7 @@ TYPES: dict[str | None, st.SearchStrategy[Any]] = {
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[bytes]:
-    """A page of one sender's messages, which differ in nothing but values, or in a few of them."""
+    """A page of one sender's messages, which differ in values only; sometimes with another or a damaged one."""
     header, properties, names, kinds = draw(SHAPES)
     same_length = draw(st.booleans())
     page = []
@@ -169,7 +169,7 @@ PAGES = st.lists(MESSAGES | CUT | BROKEN, max_size=12) | alike()
 
 
 def by_one(names: list[str], page: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Each row read by the reader of single messages."""
+    """The rows of a page, read one by one."""
     reader = reader_of(names)
     if "content" not in reader.stored_columns:
         return [{} for _ in range(len(page))]
@@ -179,7 +179,7 @@ def by_one(names: list[str], page: pa.RecordBatch) -> list[dict[str, Any]]:
 
 @given(PAGES, SCHEMAS)
 def test_a_page_reads_as_its_messages_one_by_one(contents: list[bytes], names: list[str]) -> None:
-    """Whatever the messages, well-formed or not, no row depends on how it was read or what it lay beside."""
+    """A page of any messages, well-formed or not, gives the same rows as its messages one by one."""
     page = stored(contents)
     batch = reader_of(names).stored(page, Splicer(GENERATION), GENERATION)
     assert batch.num_rows == len(page)
@@ -189,7 +189,7 @@ def test_a_page_reads_as_its_messages_one_by_one(contents: list[bytes], names: l
 
 @given(PAGES, SCHEMAS)
 def test_a_page_of_a_link_is_that_of_the_file(contents: list[bytes], names: list[str]) -> None:
-    """With the gateway's annotations in front, and read from the store, every column of every row is the same."""
+    """Messages from a link, with the gateway's annotations, give the same rows as messages from the store."""
     page = stored(contents)
     ours, offsets = reader_of(names).batch(told(page))
     theirs = reader_of(names).stored(page, Splicer(GENERATION), GENERATION)
@@ -200,8 +200,8 @@ def test_a_page_of_a_link_is_that_of_the_file(contents: list[bytes], names: list
 @given(st.lists(MESSAGES, min_size=1, max_size=8), st.booleans())
 def test_a_mark_is_a_system_property(contents: list[bytes], is_stored: bool) -> None:
     """
-    The name of a replay, whether the link puts it on or it is stored with a copy, is in systemProperties, and no other
-    column is different.
+    The name of a replay, added by the link or stored with a copy, is in systemProperties, and no other column is
+    different.
     """
     plain, _ = reader_of(list(COLUMNS)).batch(told(stored(contents)))
     if is_stored:
@@ -218,7 +218,7 @@ def test_a_mark_is_a_system_property(contents: list[bytes], is_stored: bool) -> 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_any_bytes_are_unusual_or_a_page(messages: list[bytes]) -> None:
-    """Nothing a peer sends makes the reader look outside its block."""
+    """Any bytes of a peer are read as a page or reported as unusual."""
     try:
         page = MessageBlock(delivered(messages))
         page.texts_of(0x73, [0, 12])
@@ -230,7 +230,7 @@ def test_any_bytes_are_unusual_or_a_page(messages: list[bytes]) -> None:
 
 
 def test_the_usual_is_read_side_by_side() -> None:
-    """What senders send needs no second look: texts long and short, numbers, a durable header, data or a value."""
+    """Usual messages are read in columns: texts of any length, numbers, a durable header, data or a value."""
     messages = [
         encode(Described(0x70, [True]))
         + encode(
@@ -249,7 +249,7 @@ def test_the_usual_is_read_side_by_side() -> None:
 
 
 def test_annotations_that_cannot_be_decoded_do_not_make_the_log_unreadable() -> None:
-    """A sender's annotation that is no UTF-8 costs that message its columns, not the log its readers."""
+    """An annotation that is no UTF-8 makes the columns of its message null, and does not fail the read."""
     content = b"\x00\x53\x72\xc1\x07\x02\xa3\x01a\xa1\x01\xff" + encode(Described(0x75, b"x"))
     page = stored([content, content[12:]], 1)
     reader = reader_of(("offset", "topic", "body", "systemProperties"))
@@ -260,14 +260,14 @@ def test_annotations_that_cannot_be_decoded_do_not_make_the_log_unreadable() -> 
 
 
 def test_a_key_that_is_no_text_does_not_make_the_log_unreadable() -> None:
-    """A map needs its keys: null becomes the text null."""
+    """A null key, which a map column cannot have, becomes the text ``null``."""
     content = encode(Described(0x74, {None: 1})) + encode(Described(0x75, b"x"))
     batch = reader_of(["properties"]).stored(stored([content], 1), Splicer(1), 1)
     assert batch.to_pylist(maps_as_pydicts="strict") == [{"properties": {"null": "1"}}]
 
 
 def sent(number: int, name: str = "late", subject: str | bytes = "é") -> bytes:
-    """One of a sender's messages: values of several types, of lengths that change from one to the next."""
+    """One of a sender's messages, with values of several types and varying lengths."""
     fields = [f"m-{'1' * (number % 5)}", None, "topic://t", subject]
     values = {"carrier": "A" * (number % 4), "flight": number, name: number % 2 == 0, "tail": f"N{number}"}
     parts = ((0x70, [True]), (0x73, fields), (0x74, values), (0x75, b"x" * (number % 3)))
@@ -289,7 +289,7 @@ def sent(number: int, name: str = "late", subject: str | bytes = "é") -> bytes:
 )
 @pytest.mark.parametrize("at", [0, 2, 6])
 def test_one_that_differs_among_those_that_are_alike(odd: bytes, at: int) -> None:
-    """What a page has alike is compared with each of its messages: a name, a type, an octet that is no text."""
+    """One message that differs from its page in a name, a type or an octet that is no text is read right."""
     contents = [sent(number) for number in range(6)]
     page = stored([*contents[:at], odd, *contents[at:]])
     names = list(COLUMNS)
@@ -304,7 +304,7 @@ SOME = st.lists(st.binary(max_size=90), max_size=9)
 
 @given(SOME, st.data())
 def test_a_column_and_a_part_of_it_have_their_values(messages: list[bytes], data: st.DataObject) -> None:
-    """A slice of a column, as a filter or a page leaves it, begins neither at its first row nor at its first octet."""
+    """A slice of a column, whose first row and octet are not the column's, has the right messages."""
     first, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(messages))] * 2)))
     column = pa.array(messages, pa.binary()).slice(first, stop - first)
     assert list(EncodedMessages.of_column(column)) == messages[first:stop]
@@ -313,7 +313,7 @@ def test_a_column_and_a_part_of_it_have_their_values(messages: list[bytes], data
 
 @given(st.lists(SOME, max_size=5), st.data())
 def test_batches_have_the_messages_of_each(batches: list[list[bytes]], data: st.DataObject) -> None:
-    """Messages of some batches are where ``messages_of`` finds them in each, and some of them can be chosen."""
+    """Batches give the messages that ``messages_of`` finds in each, and a filter chooses among them."""
     gathered, expected = Gathered(in_batches=True), []
     for messages in batches:
         batch = batch_of([b""] * len(messages), messages)
@@ -328,7 +328,7 @@ def test_batches_have_the_messages_of_each(batches: list[list[bytes]], data: st.
 
 @given(SOME)
 def test_behind_the_last_message_lies_nothing_of_another(messages: list[bytes]) -> None:
-    """Whoever looks beyond the last message sees zeros, and each begins where the one before ends."""
+    """Messages follow each other without gaps, and zeros follow the last one, so a read beyond it finds no other."""
     for found in (delivered(messages), EncodedMessages.of_column(pa.array(messages, pa.binary()))):
         assert not found.block[-PADDING:].any()
         assert found.block.size == sum(map(len, messages)) + PADDING
@@ -336,7 +336,7 @@ def test_behind_the_last_message_lies_nothing_of_another(messages: list[bytes]) 
 
 
 def test_what_is_no_batch_is_told() -> None:
-    """A delivery that is cut short adds nothing."""
+    """A delivery that is cut short is an error, and adds no message."""
     gathered = Gathered(in_batches=True)
     with pytest.raises(CodecError):
         gathered.add(batch_of([b""], [b"message"])[:-1])
@@ -345,7 +345,7 @@ def test_what_is_no_batch_is_told() -> None:
 
 @given(st.lists(VALUES, max_size=40) | st.dictionaries(st.text(max_size=9), VALUES), st.binary(max_size=3))
 def test_lists_and_maps_are_read_as_the_codec_reads_them(value: object, front: bytes) -> None:
-    """The same items, of a map key and value in turns, wherever in the buffer it stands; a time stays a time."""
+    """``items`` gives the codec's items, of a map in turn key and value, at any place in a buffer."""
     encoded = front + encode(value)
     known = decode(encoded, len(front))[0]
     known = list(chain(*known.items())) if isinstance(known, dict) else known
@@ -356,10 +356,10 @@ def test_lists_and_maps_are_read_as_the_codec_reads_them(value: object, front: b
 
 @given(st.sampled_from([0xC0, 0xD0, 0xC1, 0xD1, 0x45, 0xA0]), st.binary(max_size=40))
 def test_any_bytes_give_items_or_a_known_error(form: int, rest: bytes) -> None:
-    """What a hostile list can raise is what the row builder catches."""
+    """A hostile list raises only errors that the row builder catches."""
     try:
         assert len(items(bytes((form,)) + rest, 0)) <= len(rest)
     except (CodecError, IndexError, UnicodeDecodeError):
         pass
     except Exception as error:
-        assert type(error).__name__ == "error", error  # struct.error, from eight bytes that are not there
+        assert type(error).__name__ == "error", error  # struct.error, from a value that is cut short

@@ -1,4 +1,4 @@
-"""Rows: what an AMQP message looks like as a row of the DataFrame."""
+"""AMQP messages as rows of the DataFrame."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.spark
 
 
 def row(message: bytes, *names: str) -> dict[str, Any]:
-    """One message as a row with the named columns, or all."""
+    """One message as a row with these columns, or with all."""
     batch, _ = BatchBuilder([(name, name) for name in names or COLUMNS]).batch(delivered([message]))
     return batch.to_pylist(maps_as_pydicts="strict")[0]
 
 
 def test_every_column_is_filled_from_its_place() -> None:
-    """A message with every section lands in the columns as documented."""
+    """A message with every section fills the columns as documented."""
     properties = [
         "m1",
         b"user",
@@ -67,7 +67,7 @@ def test_every_column_is_filled_from_its_place() -> None:
 
 
 def test_what_a_message_lacks_is_null() -> None:
-    """A bare data message has no properties, rather than empty ones."""
+    """A message with a data section only has null, rather than empty, properties."""
     found = row(annotated(1, data(b"")))
     assert found["body"] == b""
     assert found["systemProperties"] == {}
@@ -77,7 +77,7 @@ def test_what_a_message_lacks_is_null() -> None:
 
 
 def test_data_sections_are_joined() -> None:
-    """A body in many data sections is one value, long sections and short ones."""
+    """A body of several data sections, short and long, is one value."""
     assert row(annotated(1, data(b"a"), data(b"b" * 300), data(b"c")))["body"] == b"a" + b"b" * 300 + b"c"
 
 
@@ -86,7 +86,7 @@ def test_data_sections_are_joined() -> None:
     [([Described(0x77, "text")], "value"), ([Described(0x76, [1]), Described(0x76, [2])], "sequence")],
 )
 def test_other_bodies_stay_as_they_are_encoded(sections: list[Described], kind: str) -> None:
-    """A value or sequence body keeps its AMQP types: the column has the sections' own bytes."""
+    """A value or sequence body keeps its AMQP types: the column has the encoded sections."""
     found = row(annotated(1, *sections))
     assert (found["body"], found["bodyType"]) == (b"".join(map(encode, sections)), kind)
 
@@ -111,33 +111,33 @@ def test_other_bodies_stay_as_they_are_encoded(sections: list[Described], kind: 
     ],
 )
 def test_values_as_text(value: Any, expected: str | None) -> None:
-    """Text stays, null is null, and everything else is JSON or its usual text."""
+    """Text stays text, null stays null, and other values become JSON or their usual text."""
     assert text(value) == expected
 
 
 def test_an_unasked_section_is_not_decoded() -> None:
-    """Column pruning: broken properties go unnoticed when only the body is wanted."""
+    """If only the body is selected, broken properties are not decoded and do not matter."""
     broken = b"\x00\x53\x73\xc0\x03\x01\xa1\x09"
     message = annotated(1) + broken + encode(data(b"x"))
     assert row(message, "body") == {"body": b"x"}
 
 
 def test_a_message_that_cannot_be_decoded_is_still_a_row() -> None:
-    """One bad publisher does not make the log unreadable; the row says what is wrong with it."""
+    """A malformed message does not fail the read; its row has the error in systemProperties."""
     found = row(annotated(8) + b"\x00\x53\x74\xc1\x03\x02\xa1\x09" + encode(data(b"x")))
     assert (found["offset"], found["properties"]) == (8, None)
     assert UNDECODABLE in found["systemProperties"]
 
 
 def test_a_message_cut_short_keeps_its_place() -> None:
-    """Even when no section can be found behind the annotations, the offset and topic are there."""
+    """If no section after the annotations can be read, the row still has offset and topic."""
     found = row(annotated(8) + b"\x00\x53\x75\xb0\x00\x00\xff\xff")
     assert (found["offset"], found["topic"], found["body"]) == (8, "t/a", None)
     assert "65535" in found["systemProperties"][UNDECODABLE]
 
 
 def test_annotations_of_unusual_spelling_are_read() -> None:
-    """A symbolic section descriptor and wide encodings mean the same."""
+    """Annotations with a symbol as descriptor are read."""
     annotations = {Symbol("x-opt-sequence-number"): 4, Symbol("x-opt-enqueued-time"): Timestamp(0)}
     message = encode(Described("amqp:message-annotations:map", annotations)) + encode(data(b"x"))
     assert row(message, "offset", "body") == {"offset": 4, "body": b"x"}
@@ -145,13 +145,13 @@ def test_annotations_of_unusual_spelling_are_read() -> None:
 
 @pytest.mark.parametrize("message", [b"", encode(data(b"x")), b"\xff" * 30])
 def test_a_message_without_the_brokers_annotations_is_an_error(message: bytes) -> None:
-    """A peer that is not the gateway is noticed at the first message."""
+    """A message without the gateway's annotations is an error, which asks whether the peer is a gateway."""
     with pytest.raises(UnreadableMessage, match="is the peer a Rewind gateway"):
         BatchBuilder([("offset", "offset")]).batch(delivered([message]))
 
 
 def test_topics_filter_rows_and_keep_all_offsets() -> None:
-    """What is filtered out still counts as delivered: the check of a range needs every offset."""
+    """Offsets include messages that the topics filter out, as the check of a range needs them all."""
     topics = TopicFilter([TopicPattern.parse("a/>"), TopicPattern.parse("!a/secret")])
     messages = [annotated(n, data(b""), topic=t) for n, t in enumerate(["a/x", "b", "a/secret", "a/y"])]
     batch, offsets = BatchBuilder([("offset", "offset")], topics).batch(delivered(messages))
@@ -159,7 +159,7 @@ def test_topics_filter_rows_and_keep_all_offsets() -> None:
 
 
 def test_a_map_column_keeps_nulls_and_empties_apart() -> None:
-    """No properties section is null, an empty one an empty map, and a null value a null in it."""
+    """No section gives null, an empty section an empty map, and a null value a null in the map."""
     maps = [None, {}, {"a": None, "b": 2}]
     messages = [
         annotated(n, *([] if m is None else [Described(0x74, m)]), data(b"")) for n, m in enumerate(maps)

@@ -1,4 +1,4 @@
-"""A log and its archive are one for whoever reads both."""
+"""A log and its archive are read as one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def to(tmp_path: Path) -> str:
 
 
 def test_each_id_is_read_once_while_it_is_archived_and_trimmed(tmp_path: Path) -> None:
-    """Between any two batches of a read the log may be archived further and trimmed to there."""
+    """After each batch of a read the log is archived, trimmed and compacted: still each id is read once."""
     log, to = StoredLog(tmp_path / "data"), str(tmp_path / "archive")
     log.publish(3_000)
     archiver(log, to, rows=1_000).run()
@@ -63,7 +63,7 @@ def test_each_id_is_read_once_while_it_is_archived_and_trimmed(tmp_path: Path) -
 
 
 def test_a_read_planned_on_the_log_finishes_in_the_archive(log: StoredLog, to: str) -> None:
-    """All it was planned on is trimmed before its first row is read."""
+    """All messages of a planned read are archived and trimmed before its first row is read."""
     log.publish(5)
     reader = source(path=log.path, archive=to).reader(struct(IDS))
     archiver(log, to).run()
@@ -74,7 +74,7 @@ def test_a_read_planned_on_the_log_finishes_in_the_archive(log: StoredLog, to: s
 def test_what_a_rule_took_out_unarchived_is_data_loss_or_left_out(
     log: StoredLog, to: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it took before the plan fails nothing; what it takes since is lost, or left out once where that may be."""
+    """Messages removed before the plan do not fail a read; later removals do, or are left out with one warning."""
     log.take_out(22)
     strict, lenient = (
         source(path=log.path, archive=to, minPartitions="1", failOnDataLoss=loss).reader(struct(IDS))
@@ -105,7 +105,7 @@ def test_what_a_rule_took_out_unarchived_is_data_loss_or_left_out(
 def test_starts_and_ends_are_found_on_both_sides(
     log: StoredLog, to: str, options: dict[str, str], expected: range
 ) -> None:
-    """An offset or a time means the same whether it lies in the archive or in the log."""
+    """Offsets and times are found in the archive and in the log alike."""
     archiver(log, to).run()
     log.publish(20, day=2)
     log.trim(41)
@@ -113,7 +113,7 @@ def test_starts_and_ends_are_found_on_both_sides(
 
 
 def test_an_archive_alone_is_a_log_that_ended(log: StoredLog, to: str) -> None:
-    """It needs no gateway; what only a gateway can look up is refused, and so is an empty place."""
+    """An archive is read without a gateway; starts that only a gateway can look up, and empty places, are refused."""
     archiver(log, to).run()
     assert ids(archive=to, startingOffsets="45") == [i for i in log.logged if i >= 45]
     with pytest.raises(OptionError, match="has to be looked up by a gateway; give a url, too"):
@@ -127,7 +127,7 @@ def test_an_archive_alone_is_a_log_that_ended(log: StoredLog, to: str) -> None:
 
 
 def test_a_stream_goes_on_from_the_archive_into_the_log(log: StoredLog, to: str) -> None:
-    """One offset runs through both, and the micro-batches together have each id once."""
+    """Micro-batches read the archive and then the log, while the log is archived and trimmed, each id once."""
     archiver(log, to).run()
     log.trim(51)
     log.publish(10)
@@ -146,7 +146,7 @@ def test_a_stream_goes_on_from_the_archive_into_the_log(log: StoredLog, to: str)
 
 
 def test_an_archive_that_is_not_there_is_told_where_the_log_is_not_whole(log: StoredLog, to: str) -> None:
-    """A slip in its name does not make a year of traffic a week; before the first archiver ran, all is in the log."""
+    """A missing archive is an error if the log was trimmed, as its name may be mistyped; otherwise the log suffices."""
     assert ids(path=log.path, archive=to) == log.logged
     log.trim(31)
     with pytest.raises(ArchiveError, match=r"There is no archive at .*, and the log alone begins at 31"):
@@ -155,7 +155,7 @@ def test_an_archive_that_is_not_there_is_told_where_the_log_is_not_whole(log: St
 
 
 def test_the_last_message_may_be_in_the_archive(log: StoredLog, to: str) -> None:
-    """On topics that only the archive has, or where there is no log, replayStart=last is its newest one."""
+    """replayStart=last finds the newest message in the archive if the log has none on the topics."""
     archiver(log, to).run()
     log.trim(49)
     for options in ({"archive": to}, {"archive": to, "path": log.path}):
@@ -166,7 +166,7 @@ def test_the_last_message_may_be_in_the_archive(log: StoredLog, to: str) -> None
 
 @pytest.mark.parametrize("subscribe", [">", "n/0", "none"])
 def test_the_newest_may_be_in_log_and_archive(log: StoredLog, to: str, subscribe: str) -> None:
-    """replayStart=last:N counts on from the log into the archive, what both have once; fewer are all there are."""
+    """replayStart=last:N counts messages of log and archive, each once; if there are fewer, it gives them all."""
     whole = ids(path=log.path, subscribe=subscribe)
     archiver(log, to).run()
     for trimmed in (1, 21, 45):
@@ -178,7 +178,7 @@ def test_the_newest_may_be_in_log_and_archive(log: StoredLog, to: str, subscribe
 
 
 def test_spark_reads_log_and_archive_as_one(spark: SparkSession, log: StoredLog, to: str) -> None:
-    """As a DataFrame of the data source, and its files as any Parquet."""
+    """The data source gives log and archive as one DataFrame, and Spark's own Parquet reader reads the archive."""
     archiver(log, to).run()
     log.trim(31)
     log.publish(10)
@@ -189,7 +189,7 @@ def test_spark_reads_log_and_archive_as_one(spark: SparkSession, log: StoredLog,
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of an S3 server, which is a process."""
+    """A bucket on an S3 server in a process of its own."""
     port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
@@ -213,7 +213,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_an_object_store_is_a_place_as_good(log: StoredLog, store: str) -> None:
-    """Archived, compacted and read over S3, with the log behind it."""
+    """An archive in S3 can be written, compacted and read, alone and with the log."""
     Archiver(log_of({"path": log.path}), storage_at(store), Limits(rows=10)).run()
     expected = table(path=log.path).to_pylist()
     log.trim(31)
@@ -224,7 +224,7 @@ def test_an_object_store_is_a_place_as_good(log: StoredLog, store: str) -> None:
 
 
 def test_archivers_compactions_and_readers_work_at_once(log: StoredLog, store: str) -> None:
-    """In a bucket, too: whoever reads meanwhile finds a whole beginning of the log, each id once."""
+    """Readers of a bucket find a beginning of the log without gaps, each id once, during archiving and compactions."""
     done = threading.Event()
     seen: list[list[int]] = []
 

@@ -1,4 +1,4 @@
-"""The log read from PostgreSQL: the same rows as over AMQP, nothing beyond what was told, nothing passed over."""
+"""The log read from PostgreSQL: the same rows as over AMQP, only reported commits, and no row silently missing."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def gateway(postgresql: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[tuple[Server, Server]]:
-    """A primary and its standby, which it does not wait for."""
+    """A primary and its asynchronous standby."""
     with server() as primary:
         yield primary, primary.standby()
 
 
 class Written:
-    """A Message VPN that is written by its store, without a gateway."""
+    """A Message VPN that the test writes through its store, without a gateway."""
 
     def __init__(self, primary: Server, name: str) -> None:
         self.database = primary.new_database()
@@ -63,24 +63,24 @@ class Written:
         self.last = 0
 
     def publish(self, count: int, topic: str = "n/1") -> None:
-        """More messages."""
+        """Publish more messages."""
         first, self.last = self.last + 1, self.last + count
         contents = [body(number) for number in range(first, self.last + 1)]
         error = self.gateway.commit(publication(first, contents, topic=topic, time_ms=MADE_MS))
         assert error is None
 
     def at(self, where: Server) -> Schema:
-        """The log as a server has it."""
+        """The address of the log on this server."""
         return Schema(where.tcp_url(self.database), self.vpn.name)
 
     def place(self, where: Server) -> DatabasePlace:
-        """The same, to be read."""
+        """The place from which the log on this server is read."""
         return DatabasePlace(self.at(where))
 
 
 @pytest.fixture
 def written(machines: tuple[Server, Server], request: pytest.FixtureRequest) -> Iterator[Written]:
-    """A Message VPN of the test's own; the standby has it."""
+    """A Message VPN for one test; the standby already has its tables."""
     primary, standby = machines
     found = Written(primary, request.node.name[:40])
     eventually(lambda: _has(standby, found), "replication")
@@ -89,13 +89,13 @@ def written(machines: tuple[Server, Server], request: pytest.FixtureRequest) -> 
 
 
 def offsets(place: DatabasePlace, selection: Selection, ids: IdRange) -> list[int]:
-    """All of a range."""
+    """All offsets of a range."""
     return [n for batch in place.read(selection, ALL, ids) for n in batch.column("offset").to_pylist()]
 
 
 @contextmanager
 def behind(standby: Server) -> Iterator[None]:
-    """It replays nothing meanwhile."""
+    """Pause the standby's replay during the block."""
     standby.execute("select pg_wal_replay_pause()")
     try:
         yield
@@ -113,7 +113,7 @@ def _has(standby: Server, written: Written) -> bool:
 
 @pytest.mark.parametrize("options", SELECTIONS, ids=str)
 def test_dsn_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[str, str]) -> None:
-    """Bodies of every kind, nulls, unicode, empty and a megabyte: equal in every column and every row."""
+    """Bodies of every kind, nulls, Unicode, empty ones and a megabyte are equal in every column."""
     url, dsn = gateway
     ours, theirs = table(dsn=dsn, **options), table(url=url, **options)
     assert ours.equals(theirs)
@@ -128,13 +128,13 @@ def test_dsn_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[
 def test_what_the_log_does_not_have_is_refused(
     gateway: tuple[str, str], options: dict[str, str], error: type[Exception], sentence: str
 ) -> None:
-    """As over AMQP, nothing that cannot be honoured is dropped."""
+    """As over AMQP, a start or end that the log does not have is an error."""
     with pytest.raises(error, match=sentence):
         table(dsn=gateway[1], **options)
 
 
 def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
-    """Large messages make smaller pages, and none is lost at a page's end; all of a message can be checked."""
+    """Pages of large messages are shorter, and no message is lost between two pages."""
     with LogTables(Schema(gateway[1])) as tables:
         extent = tables.settled_extent()
         pages = list(tables.pages(extent, whole=True))
@@ -148,8 +148,8 @@ def test_a_point_a_topic_with_nul_and_what_was_trimmed(
     machines: tuple[Server, Server], written: Written
 ) -> None:
     """
-    Points are starts; U+0000 in a topic comes back as it was; ids below the log's first are lost, whether their rows
-    are still there or not, and left out where that is asked for.
+    A point is a start, and U+0000 in a topic is read as written. Trimmed ids are lost, even if their rows still exist;
+    with failOnDataLoss=false they are left out.
     """
     primary, _ = machines
     written.publish(20, topic="a\0/\1")
@@ -174,8 +174,9 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
     machines: tuple[Server, Server], written: Written
 ) -> None:
     """
-    Nothing is short in silence, on a standby as on the primary; what a rule took out before the plan, and what it takes
-    out of other topics or ids, fails nothing. A start that was named in it is refused.
+    Messages that a rule of retention removes after the plan fail a read on primary and standby, or are left out with
+    failOnDataLoss=false. Earlier removals, and removals of other topics or ids, do not. A start among removed messages
+    is refused.
     """
     for number in range(20):
         written.publish(1, topic=f"n/{number % 2}")
@@ -211,7 +212,7 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
 def test_a_message_that_is_not_what_was_written_is_not_read(
     machines: tuple[Server, Server], written: Written
 ) -> None:
-    """One changed byte of a content fails the read, and says which message it is."""
+    """A changed byte of a content fails the read with an error that names the message."""
     written.publish(20)
     written.vpn.server.execute(
         f'update "rewind_{written.vpn.name}".message set content = set_byte(content, 3, 0) where id = 7',
@@ -226,8 +227,8 @@ def test_a_standby_does_not_tell_of_a_commit_that_may_be_taken_back(
     machines: tuple[Server, Server], written: Written
 ) -> None:
     """
-    What a standby shows before the next commit is begun is not planned there: the gateway may not have told of it. With
-    the next commit, of an idle gateway too, it is.
+    A plan on a standby excludes the newest commit, which the gateway may not have reported yet. The next commit, which
+    may be an idle gateway's heartbeat, makes it part of a plan.
     """
     _, standby = machines
     written.publish(5)
@@ -249,7 +250,7 @@ def test_a_standby_does_not_tell_of_a_commit_that_may_be_taken_back(
 def test_a_standby_that_is_behind_is_waited_for(
     machines: tuple[Server, Server], written: Written, fail_on_data_loss: bool
 ) -> None:
-    """A range that was planned from the primary, read where it is not replayed yet: every row, once it is."""
+    """A range that was planned on the primary is read on a lagging standby once that has replayed it."""
     primary, standby = machines
     written.publish(5)
     with LogTables(written.at(standby)) as tables:
@@ -269,7 +270,7 @@ def test_a_standby_that_is_behind_is_waited_for(
 def test_a_standby_that_does_not_come_up_fails_the_read(
     machines: tuple[Server, Server], written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read that waits for too long fails, and loses nothing in silence, whatever failOnDataLoss says."""
+    """A read that waits too long for the standby fails, also with failOnDataLoss=false."""
     primary, standby = machines
     written.publish(5)
     with behind(standby):
@@ -284,7 +285,7 @@ def test_a_standby_that_does_not_come_up_fails_the_read(
 def test_a_stream_that_is_ahead_of_its_standby_fails_and_delivers_nothing_twice(
     machines: tuple[Server, Server], written: Written
 ) -> None:
-    """A checkpoint above what the standby has is no log restored from an older copy: nothing begins anew below it."""
+    """A checkpoint above the standby's last id is an error, and not taken for a restored log that begins again."""
     _, standby = machines
     written.publish(5)
     address = written.at(standby)
@@ -301,7 +302,7 @@ def test_a_stream_that_is_ahead_of_its_standby_fails_and_delivers_nothing_twice(
 def test_a_server_that_is_restarted_is_read_on_from(
     written: Written, machines: tuple[Server, Server]
 ) -> None:
-    """A connection that is lost between two pages is made anew; each message comes once."""
+    """If the connection is lost between two pages, the read connects again, and each message comes once."""
     primary, _ = machines
     written.publish(8_000)
     written.publish(4_000)
@@ -317,7 +318,7 @@ def test_a_server_that_is_restarted_is_read_on_from(
 
 
 def test_a_reader_needs_four_tables(machines: tuple[Server, Server], written: Written) -> None:
-    """Rights on the log's row, messages, points and rules' marks are enough, for what is made later too."""
+    """The right to select from four tables is enough, also for partitions that are made later."""
     primary, _ = machines
     schema = f'"rewind_{written.vpn.name}"'
     for statement in (
@@ -336,7 +337,7 @@ def test_a_reader_needs_four_tables(machines: tuple[Server, Server], written: Wr
 
 
 def _is_executed(server: Server, statement: str, database: str) -> bool:
-    """Not where the gateway makes a partition of the same table at that moment: then one is to try again."""
+    """Execute a statement; False if the gateway makes a partition of the table at that moment, so try again."""
     try:
         server.execute(statement, database)
     except psycopg.errors.InternalError_:
@@ -347,7 +348,7 @@ def _is_executed(server: Server, statement: str, database: str) -> bool:
 def test_a_server_that_stands_still_is_given_up(
     written: Written, machines: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It keeps its connections and says nothing: the read fails, or goes on where another server is named."""
+    """If a server keeps its connections but stops answering, the read goes on with the other server in the dsn."""
     primary, standby = machines
     written.publish(5)
     written.gateway.beat()
@@ -384,7 +385,7 @@ def test_a_server_that_stands_still_is_given_up(
     ],
 )
 def test_a_password_in_a_dsn_is_refused_and_not_repeated(dsn: str) -> None:
-    """Options are shown where Spark shows a plan, and errors are logged: passwords go into a file."""
+    """A password in the dsn is refused, because Spark shows options in plans; the error does not repeat it."""
     with pytest.raises(OptionError) as refused:
         table(dsn=dsn)
     assert "s3cret" not in str(refused.value)
@@ -393,7 +394,7 @@ def test_a_password_in_a_dsn_is_refused_and_not_repeated(dsn: str) -> None:
 def test_a_password_comes_from_a_file(
     tmp_path: Path, written: Written, machines: tuple[Server, Server]
 ) -> None:
-    """It is read at each connection, on each worker, and is in nothing that is pickled or printed."""
+    """The password's file is read at each connection, on each worker; the address's repr does not show it."""
     missing, there = tmp_path / "none", tmp_path / "password"
     there.write_text("s3cret\n")
     schema = written.at(machines[0])

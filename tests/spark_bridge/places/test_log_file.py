@@ -1,4 +1,4 @@
-"""The log read from the gateway's file: the same rows as over AMQP, and nothing missing in silence."""
+"""The log read from the gateway's file: the same rows as over AMQP, and no row silently missing."""
 
 import sqlite3
 import subprocess
@@ -41,7 +41,7 @@ VALUES: list[Any] = [
 
 
 def message(*sections: Described, topic: str = "t/a") -> bytes:
-    """Sections in the order given, the properties with the topic put where they belong."""
+    """A message of these sections, with a properties section for the topic in its place."""
     front = [section for section in sections if section.descriptor in {HEADER, ANNOTATIONS}]
     rest = [section for section in sections if section.descriptor not in {HEADER, ANNOTATIONS}]
     properties = Described(
@@ -76,13 +76,13 @@ EVERY_KIND = [
 
 OFFSETS = (("offset", "offset"),)
 LAST = 2_501 + len(EVERY_KIND)
-"""Of ``fill``: the last id."""
+"""The last id after ``fill``."""
 ERASED = [700, 1_000, LAST]
-"""Of ``fill``: two of one section, and one with all of them."""
+"""The ids that ``fill`` erases: two messages with few sections, and one with many."""
 
 
 def fill(gateway: LogGateway) -> None:
-    """2,500 small messages, those of every kind, and one more; some of them erased."""
+    """Publish 2,500 small messages, ``EVERY_KIND``, and one more, and erase some of them."""
     gateway.publish(message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500))
     gateway.publish(EVERY_KIND)
     header = Described(HEADER, [True, UByte(9), UInt(5_000)])
@@ -102,7 +102,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
 
 @pytest.fixture(scope="module")
 def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
-    """A running gateway out of whose log a rule of retention took half of what it was for."""
+    """A running gateway with a rule of retention that has removed about half of the messages on debug/>."""
     rule = '[[vpn.default.replay_log.retention]]\ntopics = ["debug/>"]\nquota_mb = 1'
     with LogGateway(tmp_path_factory.mktemp("trimmed"), rule) as gateway:
         content = Described(DATA, b"x" * 20_000)
@@ -131,7 +131,7 @@ SELECTIONS: list[dict[str, str]] = [
     {"endingTimestamp": "0"},
     {"startingTimestamp": "9999999999999"},
 ]
-"""Parts of a log, all of which every place has to give alike."""
+"""Options that have to give the same rows from every place."""
 
 REFUSALS: list[tuple[dict[str, str], type[Exception], str]] = [
     ({"startingOffsets": "99999"}, DataLoss, "#99999 is not in it"),
@@ -142,12 +142,12 @@ REFUSALS: list[tuple[dict[str, str], type[Exception], str]] = [
     ({"replayStart": "2999-01-01T00:00:00Z"}, OptionError, "lies in the future"),
     ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
 ]
-"""Starts and ends that a log which is read where it is stored does not have."""
+"""Starts and ends that a log read from its store refuses."""
 
 
 @pytest.mark.parametrize("options", SELECTIONS, ids=str)
 def test_path_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[str, str]) -> None:
-    """Bodies of every kind, nulls, unicode, empty and a megabyte: equal in every column and every row."""
+    """Bodies of every kind, nulls, Unicode, empty ones and a megabyte are equal in every column."""
     url, path = gateway
     ours, theirs = table(path=path, **options), table(url=url, **options)
     assert ours.to_pylist() == theirs.to_pylist()
@@ -156,8 +156,8 @@ def test_path_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict
 
 def test_what_a_gateway_does_not_have_of_a_read_is_told(gateway: tuple[str, str]) -> None:
     """
-    A Message VPN there is not is no host name that means `default`; a start is refused in the gateway's words; and what
-    was planned of a longer log, or of another generation, is lost. A range without a match is complete without rows.
+    A missing Message VPN is an error; a start is refused with the gateway's error; a range planned on a longer log or
+    another generation is data loss. A range without a matching message is complete without rows.
     """
     whole = parse({"url": gateway[0]})
     ids = plan(whole)
@@ -178,7 +178,7 @@ def test_what_a_gateway_does_not_have_of_a_read_is_told(gateway: tuple[str, str]
 
 
 def are_markers(found: pa.Table) -> bool:
-    """Whether rows are those of ``ERASED``: without contents, with their header, and why there are none."""
+    """Whether the rows are the markers of ``ERASED``: no contents, but the header and the reason of the erasure."""
     rows = found.to_pylist()
     says = [dict(row.pop("systemProperties")) for row in rows]
     assert [row["offset"] for row in rows] == ERASED
@@ -190,7 +190,7 @@ def are_markers(found: pa.Table) -> bool:
 
 @pytest.mark.parametrize("subscribe", [">", "debug/>", "orders/>"])
 def test_what_a_rule_of_retention_took_out_is_missing_everywhere(trimmed: LogGateway, subscribe: str) -> None:
-    """What is there is read, over AMQP as from the file, whatever the start; what stays is whole."""
+    """By url and by path the same messages are read: those that the rule kept, and all of other topics."""
     from_url, from_path = (
         table("offset bigint, topic string", subscribe=subscribe, **where)
         for where in ({"url": trimmed.url}, {"path": trimmed.path})
@@ -202,7 +202,7 @@ def test_what_a_rule_of_retention_took_out_is_missing_everywhere(trimmed: LogGat
 
 
 def test_what_a_gateway_takes_out_of_a_planned_range_is_data_loss_or_left_out(trimmed: LogGateway) -> None:
-    """Over AMQP as from the file, with one pattern and with several; other topics are whole."""
+    """By url and by path, with one pattern or several, removals after the plan fail reads of the topics only."""
     ddl = "offset bigint, topic string"
     selections: dict[str, dict[str, str]] = {
         "strict": {"subscribe": "debug/>"},
@@ -235,7 +235,7 @@ def test_what_a_gateway_takes_out_of_a_planned_range_is_data_loss_or_left_out(tr
 
 
 def test_an_erased_message_is_a_row_without_its_content(gateway: tuple[str, str]) -> None:
-    """Over AMQP and from the file; its offset, time, topic and replay id stay."""
+    """By url and by path an erased message is a marker, with its offset and topic."""
     url, path = gateway
     for way in ({"url": url}, {"path": path}):
         whole = table(**way)
@@ -255,7 +255,7 @@ def test_the_last_message_is_one_that_is_read(gateway: tuple[str, str]) -> None:
     "ddl", ["body binary", "offset bigint, topic string", "replayId string, body binary", DDL]
 )
 def test_few_columns_are_those_of_many(gateway: tuple[str, str], ddl: str) -> None:
-    """What is not decoded for a short schema is not missing from it."""
+    """A schema with few columns has the same values in them as the whole schema."""
     _, path = gateway
     assert (
         table(ddl, path=path).to_pylist()
@@ -264,7 +264,7 @@ def test_few_columns_are_those_of_many(gateway: tuple[str, str], ddl: str) -> No
 
 
 def test_all_kinds_of_body_are_there(gateway: tuple[str, str]) -> None:
-    """The comparison above is of rows that hold something."""
+    """The messages that other tests compare include bodies of every kind, and one of a megabyte."""
     kinds = table("body binary, bodyType string", path=gateway[1], subscribe="t/>").to_pylist()
     assert len(kinds) == len(EVERY_KIND)
     assert {row["bodyType"] for row in kinds} == {"data", "sequence", "value"}
@@ -272,7 +272,7 @@ def test_all_kinds_of_body_are_there(gateway: tuple[str, str]) -> None:
 
 
 def copy(path: str, folder: Path, *statements: str) -> str:
-    """The gateway's file as it is now, changed by some SQL: a log that was trimmed or made anew."""
+    """Copy the gateway's file as it is now, and change the copy by SQL."""
     with (
         closing(sqlite3.connect(Path(path) / "default.db")) as original,
         closing(sqlite3.connect(folder / "default.db")) as changed,
@@ -283,7 +283,7 @@ def copy(path: str, folder: Path, *statements: str) -> str:
 
 
 def change(folder: Path, *statements: str) -> None:
-    """What a gateway does to its file meanwhile."""
+    """Change a file by SQL, as a gateway might during a read."""
     with closing(sqlite3.connect(folder / "default.db")) as connection, connection:
         for statement in statements:
             connection.execute(statement)
@@ -318,8 +318,8 @@ def test_what_is_gone_of_a_planned_range_is_data_loss_or_left_out(
     lost: str,
 ) -> None:
     """
-    What was trimmed between planning and reading, what a log restored from an older copy does not have, and all of one
-    made anew, which has the same ids: a strict read fails, and one that may lose it says so and gives what is left.
+    After the plan, messages are trimmed, or the log is restored from an older copy or recreated with the same ids. A
+    read fails; with failOnDataLoss=false it gives what is left, and warns.
     """
     path = copy(gateway[1], tmp_path)
     strict, lenient = (
@@ -341,7 +341,7 @@ RULE_TAKES_OUT = [
 
 
 def take_out(folder: Path, below: int) -> None:
-    """What a gateway does by a rule of retention for the topic n/1: ids 2, 5, 8 and so on."""
+    """Remove the messages on n/1 (ids 2, 5, 8 and so on) below an id, as a rule of retention does."""
     change(folder, *(statement.format(below=below) for statement in RULE_TAKES_OUT))
 
 
@@ -349,8 +349,8 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
     gateway: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    What a rule of retention takes between planning and reading fails the read, unless the user said it may go; what it
-    took before the plan, and what it takes of other topics and other ids, does not.
+    Messages that a rule of retention removes after the plan fail the read, unless failOnDataLoss=false. Earlier
+    removals, and removals of other topics or ids, do not.
     """
     path = copy(gateway[1], tmp_path)
     take_out(tmp_path, 600)
@@ -385,7 +385,7 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
 def test_a_start_in_what_a_rule_took_out_is_refused(
     gateway: tuple[str, str], tmp_path: Path, start: str
 ) -> None:
-    """As over AMQP; for other topics, behind it, or where the user said it may go it is granted."""
+    """A start among removed messages is refused, but not for other topics, or with failOnDataLoss=false."""
     path = copy(gateway[1], tmp_path, "update log set floor_time = 0")
     take_out(tmp_path, 600)
     options = {"path": path, "replayStart": start}
@@ -400,8 +400,8 @@ def test_a_stream_is_told_of_what_a_rule_takes_out_before_it_comes_to_it(
     gateway: tuple[str, str], tmp_path: Path
 ) -> None:
     """
-    An offset, as checkpoints have it, says what was taken out above it when the query began; a batch behind that is
-    no loss, nor is one at the end of the log.
+    A stream's offset records which messages had been removed when it was made. Those do not fail a batch; messages
+    removed later do, unless the batch ends before them.
     """
     path = copy(gateway[1], tmp_path)
     take_out(tmp_path, 600)
@@ -425,7 +425,7 @@ def test_a_stream_is_told_of_what_a_rule_takes_out_before_it_comes_to_it(
 
 
 def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
-    """A wrong folder and a wrong file each get a sentence."""
+    """A folder without a store, and a file that is no database, have an error each."""
     with pytest.raises(ConnectionFailed, match=r"There is no .*default\.db; path is the data folder"):
         source(path=str(tmp_path)).schema()
     (tmp_path / "default.db").write_bytes(b"no database" * 100)
@@ -436,7 +436,7 @@ def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_written_to_is_explained(
     gateway: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite's words for it are of writing, where the user only meant to read."""
+    """The error explains why SQLite wants to write, though the user only reads."""
 
     def statement(_connection: object) -> None:
         raise OperationalError("attempt to write a readonly database", status_code=AdbcStatusCode.IO)
@@ -450,13 +450,13 @@ def test_a_folder_that_may_not_be_written_to_is_explained(
 def test_a_start_or_end_the_log_does_not_have_is_refused(
     gateway: tuple[str, str], options: dict[str, str], error: type[Exception], sentence: str
 ) -> None:
-    """As over AMQP, nothing that cannot be honoured is dropped."""
+    """As over AMQP, a start or end that the log does not have is an error."""
     with pytest.raises(error, match=sentence):
         table(path=gateway[1], **options)
 
 
 def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
-    """Large messages make smaller pages, and none is lost at a page's end."""
+    """Pages of large messages are shorter, and no message is lost between two pages."""
     with LogFile(Folder(gateway[1])) as file:
         extent = file.extent()
         pages = list(file.pages(IdRange(1, extent.last, extent.generation)))
@@ -472,7 +472,7 @@ def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
 def test_pages_of_any_size_bring_each_message_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fitting: int
 ) -> None:
-    """Whether their sizes are looked at first or not, they bring each message once, and are of the size they may be."""
+    """Pages of any bound have each message once, are not too large, and are filled to at least a third on average."""
     log = StoredLog(tmp_path)
     log.publish(2_500)
     with LogFile(Folder(log.path)) as file:
@@ -498,7 +498,7 @@ print(is_busy)
 
 
 def test_between_two_pages_the_wal_can_begin_anew(gateway: tuple[str, str], tmp_path: Path) -> None:
-    """However slow its consumer is, a read holds no snapshot from one page to the next."""
+    """A read holds no snapshot between two pages, so a slow consumer does not keep the WAL from being truncated."""
     path = copy(gateway[1], tmp_path)
     with LogFile(Folder(path)) as file:
         extent = file.extent()
@@ -521,8 +521,8 @@ os._exit(0)
 
 def test_reading_writes_nothing(gateway: tuple[str, str], tmp_path: Path) -> None:
     """
-    Neither a page nor the end carries what a crash left in the WAL into the file: the driver's SQLite may be one that
-    must not, and where nothing is written, its version does not matter.
+    Neither reading nor closing checkpoints what a crash left in the WAL. As the reader writes nothing, the version of
+    its SQLite does not matter.
     """
     path = copy(gateway[1], tmp_path)
     file, wal = Path(path) / "default.db", Path(path) / "default.db-wal"

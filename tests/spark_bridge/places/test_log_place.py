@@ -1,4 +1,4 @@
-"""Places of a log that a broker has: planned, read, and what is wrong with them."""
+"""Planning and reading the log of a broker, and the failures on the way."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from tests.system.gateway_process import GatewayProcess
 pytestmark = pytest.mark.spark
 
 
-# --- What every place of a log has in common: a read that may leave out what is lost ----------------------------------
+# --- Reads of any place that may leave out lost messages --------------------------------------------------------------
 
 OFFSET = (("offset", "offset"),)
 LENIENT = Selection(fail_on_data_loss=False)
 
 
 class TrimmedLog(LiveLog):
-    """A log of the ids 1 to 9 that gives two rows of a read, and has lost the next two when it goes on."""
+    """A log of the ids 1 to 9 whose first read gives two rows and fails; if it changes, ids 3 and 4 are lost then."""
 
     def __init__(self, *, changes: bool) -> None:
         self._first = 1
@@ -67,12 +67,12 @@ class TrimmedLog(LiveLog):
 
 
 def offsets(batches: Iterator[pa.RecordBatch]) -> list[int]:
-    """All of them."""
+    """All offsets of the batches."""
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
 def test_a_read_goes_on_behind_what_is_lost_with_each_row_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rows that were given stay so; what the log lost before it came to them is left out, and told."""
+    """After a loss the read goes on with the next row that exists, without repeating one, and warns."""
     log = TrimmedLog(changes=True)
     assert offsets(log.read(LENIENT, OFFSET, IdRange(1, 9, 1))) == [1, 2, 5, 6, 7, 8, 9]
     assert "Offsets 3 to 4 are no longer in the log" in capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_a_read_goes_on_behind_what_is_lost_with_each_row_once(capsys: pytest.Ca
 def test_a_loss_is_told_where_the_log_has_not_changed_or_nothing_may_be_lost(
     selection: Selection, changes: bool
 ) -> None:
-    """Reading again and again would give the same; and a strict read is never short."""
+    """A loss is an error if the log has not changed, as a retry would give the same, and always by default."""
     with pytest.raises(DataLoss):
         offsets(TrimmedLog(changes=changes).read(selection, OFFSET, IdRange(1, 9, 1)))
 
@@ -122,7 +122,7 @@ def checksum_of(message: Message) -> int:
 def test_the_first_that_is_not_what_was_written_is_found(
     messages: list[Message], whole: bool, data: st.DataObject
 ) -> None:
-    """A page of sound ones has none, nor has a slice of it; with bytes changed it is the first of those."""
+    """Of changed messages the first is found; a page of sound messages, or a slice of it, has no damaged one."""
     checksums = list(map(checksum_of, messages))
     page = page_of(messages, checksums, whole=whole)
     assert first_damaged(page) is None
@@ -149,7 +149,7 @@ def test_the_first_that_is_not_what_was_written_is_found(
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("field", ["content", "topic"])
 def test_a_file_with_a_turned_byte_fails_where_it_is_read(tmp_path: Path, whole: bool, field: str) -> None:
-    """The error names the message, and what to do; beside contents only an archive is as thorough."""
+    """The error names the message and what to do. A damaged topic is found only if all columns are read."""
     log = StoredLog(tmp_path)
     log.publish(20)
     path = tmp_path / "default.db"
@@ -172,7 +172,7 @@ def test_a_file_with_a_turned_byte_fails_where_it_is_read(tmp_path: Path, whole:
 
 
 def plan_of(peer: LogPeer, **options: str) -> IdRange:
-    """What a read of the peer's log with these options is pinned to."""
+    """The ids that a read of the peer's log with these options is bound to."""
     asked = parse({"url": peer.url, **options})
     return survey(asked.broker, asked.selections[0])
 
@@ -185,7 +185,7 @@ def read_of(peer: LogPeer, ids: IdRange) -> list[bytes]:
 
 @pytest.fixture
 def peer(log_peer: LogPeer) -> LogPeer:
-    """A peer with ids 5 to 44, 20 missing."""
+    """A peer with the ids 5 to 44 except 20."""
     log_peer.messages = {n: annotated(n, data(b"body %d" % n)) for n in range(5, 45) if n != 20}
     return log_peer
 
@@ -202,20 +202,20 @@ def peer(log_peer: LogPeer) -> LogPeer:
     ],
 )
 def test_offsets_bound_a_plan(peer: LogPeer, options: dict[str, str], ids: IdRange) -> None:
-    """Without them it is all there is now; as with Spark's Kafka source the start is included and the end is not."""
+    """A plan has all messages by default; startingOffsets is inclusive, endingOffsets exclusive, as with Kafka."""
     assert plan_of(peer, **options) == ids
 
 
 @pytest.mark.parametrize("batch", [1, 7, 100])
 def test_batches_hold_the_range(peer: LogPeer, batch: int) -> None:
-    """From a broker that grants batches comes what comes without: each message of the range, in order."""
+    """A broker that grants batches gives each message of the range, in order, as without batches."""
     ids = plan_of(peer)
     peer.batch = batch
     assert read_of(peer, ids) == list(peer.messages.values())
 
 
 def test_a_batch_cut_short_is_an_error(peer: LogPeer) -> None:
-    """A delivery that is no whole batch never looks like a short log."""
+    """A batch that is cut short is an error; it does not look like the end of the log."""
     ids = plan_of(peer)
     peer.batch, peer.cut = 7, 1
     with pytest.raises(ConnectionFailed, match="a batch is data sections"):
@@ -230,14 +230,14 @@ def test_a_batch_cut_short_is_an_error(peer: LogPeer) -> None:
     ],
 )
 def test_an_end_outside_the_log_is_refused(peer: LogPeer, options: dict[str, str], sentence: str) -> None:
-    """A read that could not deliver what was asked for is an error when planned."""
+    """An end beyond the log, or before the start, is an error of the plan."""
     with pytest.raises(OptionError, match=sentence):
         plan_of(peer, **options)
 
 
 @given(st.integers(0, 1 << 62), st.integers(0, 10_000), st.integers(1, 64))
 def test_a_split_covers_the_range_once(first: int, width: int, parts: int) -> None:
-    """Parts adjoin, none is empty unless all is, none is more than one id wider than another."""
+    """The parts cover the range without a gap; no part is empty unless the range is; widths differ by one at most."""
     whole = IdRange(first, first + width - 1, 1)
     split = whole.split(parts)
     assert (split[0].first, split[-1].last) == (whole.first, whole.last)
@@ -248,13 +248,13 @@ def test_a_split_covers_the_range_once(first: int, width: int, parts: int) -> No
 
 
 def test_a_worker_asks_for_its_range_and_generation(peer: LogPeer) -> None:
-    """The bounds on the wire are the range's own; until is the last id to deliver."""
+    """The filter has the range's bounds, where until is its last id, and the generation."""
     read_of(peer, IdRange(10, 12, 7))
     assert peer.attaches == [("log://>", {"offset": 10, "until": 12, "missing": "clamp", "generation": 7})]
 
 
 def test_pages_are_cut_by_rows_and_by_bytes(log_peer: LogPeer) -> None:
-    """No page has more messages than it may, and large messages make smaller pages."""
+    """A page has at most PAGE_ROWS messages, and fewer if they are large."""
     log_peer.messages = {n: annotated(n, data(b"x" * (1_000_000 if n < 12 else 1))) for n in range(5_000)}
     with Wire(log_peer.broker) as wire:
         pages = list(LogLink(wire, "log://>", IdRange(0, 4_999, 7)).pages())
@@ -277,21 +277,21 @@ def test_a_read_that_breaks_off_is_an_error(
 
 
 def test_a_range_trimmed_since_planning_is_data_loss(peer: LogPeer) -> None:
-    """A first id beyond the start of the range means that messages are gone."""
+    """If the log's first id is above the start of the range, messages are lost."""
     peer.first = 9
     with pytest.raises(DataLoss, match="trimmed since the read was planned: of 5 and up, 9 is first now"):
         read_of(peer, IdRange(5, 44, 7))
 
 
 def test_a_refused_range_is_data_loss(peer: LogPeer) -> None:
-    """A log made anew between planning and reading is told as what it is."""
+    """If the log was recreated between planning and reading, the refusal is data loss."""
     peer.refusal = ("amqp:precondition-failed", "generation 8, not 7")
     with pytest.raises(DataLoss, match=r"cannot be read any more\. .*generation 8, not 7"):
         read_of(peer, IdRange(5, 44, 7))
 
 
 def test_a_peer_that_ignores_the_filter_is_noticed(peer: LogPeer) -> None:
-    """A filter that is not echoed was not applied, and reading on would give other messages."""
+    """If the reply does not echo the filter, it was not applied, and the read fails."""
     peer.echo = False
     with pytest.raises(ConnectionFailed, match="did not honour the replay start"):
         read_of(peer, IdRange(5, 44, 7))
@@ -299,7 +299,7 @@ def test_a_peer_that_ignores_the_filter_is_noticed(peer: LogPeer) -> None:
 
 @pytest.mark.parametrize("offsets", [[5, 5], [6, 5], [4], [5, 13]])
 def test_offsets_outside_the_order_or_the_range_are_data_loss(peer: LogPeer, offsets: list[int]) -> None:
-    """Twice the same, backwards, or beyond the bounds: each is an error, also across pages."""
+    """A repeated or falling offset, or one outside the range, is an error, also across pages."""
     with Wire(peer.broker) as wire:
         link = LogLink(wire, "log://>", IdRange(5, 12, 7))
         with pytest.raises(DataLoss, match="does not keep to the bounds"):
@@ -319,18 +319,18 @@ def test_offsets_outside_the_order_or_the_range_are_data_loss(peer: LogPeer, off
     ],
 )
 def test_one_pattern_goes_into_the_address(patterns: tuple[str, ...], where: str, here: bool) -> None:
-    """Several patterns, and one an address cannot hold, are matched by the bridge on the whole log."""
+    """A single pattern goes into the address; several, or one that no address can hold, the bridge matches itself."""
     assert (address(patterns), filtered_here(patterns)) == (where, here)
 
 
-# --- What can happen to a read or a write on its way: TLS, a log trimmed under it, a gateway that comes back ----------
+# --- TLS, a log that is trimmed during a read, and a gateway that is killed during a write ----------------------------
 
 COUNT = 6_000
 OFFSETS = (("offset", "offset"),)
 
 
 def trim(gateway: LogGateway, first: int) -> None:
-    """Make ``first`` the first id of the log, as a gateway would whose retention says so."""
+    """Make ``first`` the first id of the log, as a trim would."""
     gateway.kill()
     connection = sqlite3.connect(Path(gateway.path) / "default.db")
     with connection:
@@ -342,7 +342,7 @@ def trim(gateway: LogGateway, first: int) -> None:
 
 @pytest.mark.system
 def test_amqps_is_read_with_the_authority_it_names(tmp_path: Path) -> None:
-    """The option tlsCa makes a certificate trusted; without it the read is refused in a sentence."""
+    """With the option tlsCa a certificate is trusted; without it the read fails and says so."""
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
@@ -371,7 +371,7 @@ def test_amqps_is_read_with_the_authority_it_names(tmp_path: Path) -> None:
     [("none.pem", "No such file or directory"), ("notes.txt", "it holds no PEM certificate")],
 )
 def test_authorities_that_cannot_be_read_are_told(tmp_path: Path, file: str, reason: str) -> None:
-    """A mistake in tlsCa does not look like a broker that is away."""
+    """A wrong tlsCa has an error of its own, rather than that of an unreachable broker."""
     (tmp_path / "notes.txt").write_text("no certificate")
     options = parse({"url": "amqps://127.0.0.1:1", "tlsCa": str(tmp_path / file)})
     with pytest.raises(LogError, match=f"tlsCa, .*{file}, cannot be read: {reason}"):
@@ -380,7 +380,7 @@ def test_authorities_that_cannot_be_read_are_told(tmp_path: Path, file: str, rea
 
 @pytest.mark.system
 def test_a_host_that_is_no_name_is_told() -> None:
-    """Also one that Python cannot even look up."""
+    """A host name with a label too long for Python to look up is an unreachable broker."""
     with pytest.raises(LogError, match="cannot be reached"):
         plan(parse({"url": f"amqp://{'a' * 70}.example"}))
 
@@ -396,8 +396,8 @@ def gateway(tmp_path: Path) -> Iterator[LogGateway]:
 @pytest.mark.system
 def test_a_log_trimmed_under_the_read_is_read_on_behind_it(gateway: LogGateway) -> None:
     """
-    With failOnDataLoss=false. What had come before the trimming stays, and nothing of what is left is missing or comes
-    twice; a read that begins then has what is left, and fails where nothing may be lost.
+    With failOnDataLoss=false a read whose log is trimmed goes on with the first message left, misses none of the rest,
+    and repeats none. A read that begins later gives what is left; without the option it fails.
     """
     options, strict = (parse({"url": gateway.url, "failOnDataLoss": flag}) for flag in ("false", "true"))
     ids = plan(options)
@@ -415,7 +415,7 @@ def test_a_log_trimmed_under_the_read_is_read_on_behind_it(gateway: LogGateway) 
 
 @pytest.mark.system
 def test_a_writer_goes_on_when_the_gateway_is_back(gateway: LogGateway) -> None:
-    """Killed between two batches of a write, the gateway has every row afterwards; message-ids tell repeated ones."""
+    """If the gateway is killed and restarted during a write, it has every row afterwards, maybe repeated."""
     schema = struct("body binary, messageId string")
     writer = LogWriter({"url": gateway.url, "topic": "copy"}, schema, overwrite=False)
 

@@ -1,4 +1,4 @@
-"""Logs and archives of theirs, for whoever tests with them."""
+"""Logs, archivers and archives for tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def two_days(folder: Path) -> StoredLog:
 
 
 def log_of(given: dict[str, str]) -> ArchivableLog:
-    """The log that options name."""
+    """The log that the options of the data source name."""
     (address,) = parse(given).addresses
     assert not isinstance(address, Archived)
     return live_log(address)
@@ -35,7 +35,7 @@ def log_of(given: dict[str, str]) -> ArchivableLog:
 def archiver(
     log: StoredLog, to: str, step: Callable[[str], None] = lambda _: None, rows: int = 10
 ) -> Archiver:
-    """An archiver of a log in segments of ten messages."""
+    """An archiver that writes the log in segments of ``rows`` messages and notes in the log how far it came."""
     return Archiver(
         log_of({"path": log.path}),
         FolderStorage(Path(to), step),
@@ -45,11 +45,11 @@ def archiver(
 
 
 def state_of(to: str) -> State:
-    """The archive there, as of now."""
+    """The current state of the archive at this place."""
     return ArchiveTable(storage_at(to)).refresh()
 
 
 def ids(**options: str) -> list[int]:
-    """The offsets that a read with these options gives, in its order."""
+    """The offsets that a read with these options returns, in the order of the read."""
     found: list[int] = table(IDS, **options).column(0).to_pylist()
     return found

@@ -1,4 +1,4 @@
-"""Gateways whose logs have archives, and what tests of them share."""
+"""What tests share that run a gateway whose log has an archive."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.support.running import RunningGateway
 
 BEGINNING = {"rewind:replay-start": "beginning"}
 SMALL = Limits(read_page_rows=5, tail_bytes=2_000)
-"""Few messages are many pages, and none are in memory for long."""
+"""Limits by which few messages already fill many pages, and messages leave the memory soon."""
 
 Begin = Callable[..., tuple[RunningGateway, LogArchive]]
-"""Starts a gateway whose log has an archive, which is empty."""
+"""Starts a gateway whose log has an empty archive."""
 
 
 Past = Callable[..., tuple[RunningGateway, LogArchive, Client]]
 """
-Starts such a gateway with so many messages on the topic a, and a client of it; with an id, all are archived, and
-those below it trimmed.
+Starts a gateway with an archive and a client, and publishes so many messages on the topic a. With an id, all messages
+are archived, and those below the id are trimmed.
 """
 
 
@@ -33,18 +33,18 @@ def of_a(**settings: Any) -> dict[str, Queue]:
 
 
 def numbers(first: int, count: int) -> list[str]:
-    """Texts of messages."""
+    """The texts of ``count`` messages that are numbered from ``first`` on."""
     return [str(i) for i in range(first, first + count)]
 
 
 def accept(receiver: Receiver, count: int) -> list[Received]:
-    """Take and accept messages one by one: an endpoint may let no more than a few be unsettled."""
+    """Take and accept messages one by one: an endpoint may allow only a few unsettled messages."""
     return [message for _ in range(count) for message in receiver.take_and_accept(1)]
 
 
 @contextmanager
 def administered(gateway: RunningGateway) -> Iterator[Api]:
-    """The administration of a gateway."""
+    """A client of the gateway's administration."""
     api = Api(gateway)
     try:
         yield api

@@ -1,4 +1,4 @@
-"""What these tests share with those of the wire: gateways that end with their test, clients, and a clock."""
+"""Fixtures shared with the tests of the wire: gateways that stop with their test, clients, and a clock."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["_ending", "_quiet", "clock", "connect", "start", "telling"]
 
 @pytest.fixture
 def given() -> dict[str, Any]:
-    """What gateways of the test run on: they look often at what has become of log and archive."""
+    """The runtime of the test's gateways: they look at the age of the log and at the archive every 50 ms."""
     return {"tuning": Tuning(ageing_seconds=0.05, archive_look_seconds=0.05)}
 
 
 @pytest.fixture
 def begin(start: Start, tmp_path: Path) -> Iterator[Begin]:
-    """Starts a gateway whose log has an archive, which is empty; in the end its file must be sound."""
+    """Starts gateways whose logs have an empty archive. At the end of the test their file must be sound."""
     begun: list[RunningGateway] = []
 
     def begin(limits: Limits | None = None, log: ReplayLog | None = None, **vpn: Any) -> Any:

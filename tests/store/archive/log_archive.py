@@ -1,4 +1,4 @@
-"""The archive of a running gateway's log, written piece by piece as a test wants it."""
+"""The archive of a running gateway's log, written piece by piece by a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 30
 
 
 def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Messages as an archive has them; of the columns that only people read, those that are not needed are empty."""
+    """Messages as an archive stores them. Columns that no test here reads are null."""
     columns = {
         "offset": [row[ID] for row in rows],
         "enqueuedTime": [row[TIME_MS] * 1000 for row in rows],
@@ -41,7 +41,7 @@ def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
 def write_segment(
     storage: FolderStorage, rows: Sequence[Row], first: int, last: int, generation: int, group_rows: int = 3
 ) -> Segment:
-    """One more file, of ids ``first`` to ``last``, in row groups of a few messages."""
+    """Add a segment for the ids ``first`` to ``last``, in row groups of ``group_rows`` messages."""
     table = ArchiveTable(storage)
     state = table.create(generation, SCHEMA)
 
@@ -57,7 +57,7 @@ def write_segment(
 
 
 class LogArchive:
-    """What ``rewind archive`` does, by a test's order. The archive is in a folder."""
+    """Does what ``rewind archive`` does, when a test asks for it. The archive is a folder."""
 
     def __init__(self, gateway: RunningGateway, folder: Path) -> None:
         self.gateway = gateway
@@ -84,8 +84,8 @@ class LogArchive:
         Archive what is not archived yet, up to an id, and tell the gateway.
 
         Args:
-            last: None for all there is.
-            rows: Of a file.
+            last: The last id to archive; None for the whole log.
+            rows: Messages per file.
 
         Returns:
             The last id that is archived.
@@ -103,7 +103,7 @@ class LogArchive:
         return self.last
 
     def tell(self) -> None:
-        """Say how far the log is archived."""
+        """Tell the gateway how far the log is archived."""
         state = ArchiveTable(self.storage).refresh()
         if state.segments:
             assert state.generation is not None
@@ -113,14 +113,14 @@ class LogArchive:
             assert told >= state.last
 
     def trim(self, before: int) -> int:
-        """Trim what is below an id; the first id that the log has then."""
+        """Trim the ids below ``before``; returns the first id of the log afterwards."""
         return self.gateway.run_coroutine(lambda gateway: gateway.vpns["default"].trimmer.trim_before(before))
 
     def archive_and_trim(self, before: int) -> None:
-        """Archive all that is below an id, or more, and trim it."""
+        """Archive the whole log, and trim the ids below ``before``."""
         self.archive()
         assert self.trim(before) == before
 
     def compact(self) -> None:
-        """Make one file of all."""
+        """Compact all segments into one file."""
         maintenance.compact(self.storage, is_all=True)

@@ -1,4 +1,4 @@
-"""Archiving, the table and compaction: the archive is complete and exact after a crash anywhere; and erasures in it."""
+"""Archiving, the table, compaction and erasures: the archive is complete and exact, wherever a process crashes."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ pytestmark = pytest.mark.spark
 
 
 class Crash(BaseException):
-    """The process ends here: nothing of ours catches it."""
+    """Stands for the end of the process: a BaseException, which the product nowhere catches."""
 
 
 class CrashAt:
-    """Counts steps, and ends the process at one of them."""
+    """Records the steps, and raises ``Crash`` at the step of this number."""
 
     def __init__(self, number: int | None = None) -> None:
         self.names: list[str] = []
@@ -87,7 +87,7 @@ def to(tmp_path: Path) -> str:
 
 
 def vacuum(to: str) -> None:
-    """Keep nothing for anybody."""
+    """Remove all files that the newest version of the table does not name, at any age."""
     table = ArchiveTable(storage_at(to))
     table.refresh()
     table.vacuum(0)
@@ -96,7 +96,7 @@ def vacuum(to: str) -> None:
 # --- archiving --------------------------------------------------------------------------------------------------
 @pytest.mark.system
 def test_path_url_and_archive_give_the_same_rows(tmp_path: Path) -> None:
-    """Bodies of every kind, nulls, unicode, empty and a megabyte; and each message is there bit for bit."""
+    """With bodies of every kind, nulls, Unicode, empty ones and a megabyte; each message is archived bit for bit."""
     with LogGateway(tmp_path / "gateway") as gateway:
         gateway.publish(EVERY_KIND)
         expected = table(path=gateway.path)
@@ -118,7 +118,7 @@ def test_path_url_and_archive_give_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_segments_are_plain_parquet_in_zstd(log: StoredLog, to: str) -> None:
-    """A folder of files that anyone reads: no id twice, no row that was not logged, the data source's columns first."""
+    """Any Parquet reader gets each logged id once and nothing else; the columns of the data source come first."""
     archiver(log, to).run()
     found = ds.dataset(to).to_table()
     assert sorted(found.column("offset").to_pylist()) == log.logged
@@ -129,7 +129,7 @@ def test_segments_are_plain_parquet_in_zstd(log: StoredLog, to: str) -> None:
 
 
 def test_segments_keep_to_their_bounds_and_cover_every_id(log: StoredLog, to: str) -> None:
-    """Each has at most so many rows, begins behind the one before, and together they are the log, gaps included."""
+    """No segment exceeds its limit of rows, each begins at the id after the last, and together they are the log."""
     archiver(log, to).run()
     segments = state_of(to).segments
     assert [segment.rows for segment in segments] == [10, 10, 10, 10, 5]
@@ -141,7 +141,7 @@ def test_segments_keep_to_their_bounds_and_cover_every_id(log: StoredLog, to: st
 
 
 def test_a_second_run_goes_on_where_the_first_ended(log: StoredLog, to: str) -> None:
-    """What is archived is not archived again; a run with nothing to do adds nothing."""
+    """No message is archived twice, and a run with nothing to archive commits nothing."""
     archiver(log, to).run()
     archiver(log, to).run()
     version = state_of(to).version
@@ -152,8 +152,9 @@ def test_a_second_run_goes_on_where_the_first_ended(log: StoredLog, to: str) -> 
 
 
 def test_after_a_crash_at_any_step_the_archive_becomes_whole(log: StoredLog, tmp_path: Path) -> None:
-    """Written, synced, linked, committed, told: wherever the process ends, the table is sound, the gateway was never
-    told of more than it has, and the next run makes each id be there once. A vacuum takes files that nobody names."""
+    """The archiver crashes after each of its steps (written, synced, linked, committed, told). Each time the table is
+    sound, the gateway was told of no id that is not archived, and after the next run each id is there once. A vacuum
+    removes the files that the table does not name."""
     whole = CrashAt()
     archiver(log, str(tmp_path / "whole"), whole, rows=30).run()
     assert len(whole.names) == 2 * (4 + 2)  # file, committed and told
@@ -180,7 +181,7 @@ def test_after_a_crash_at_any_step_the_archive_becomes_whole(log: StoredLog, tmp
 
 
 def test_a_gateway_that_cannot_be_told_is_told_by_the_next_run(log: StoredLog, to: str) -> None:
-    """The archive is made all the same; the run says so and fails, so that nobody waits for room in vain."""
+    """The log is archived, but the run fails and says why: otherwise a full log would wait for room in vain."""
     warned: list[str] = []
 
     def away(_last: int, _generation: int) -> None:
@@ -197,7 +198,7 @@ def test_a_gateway_that_cannot_be_told_is_told_by_the_next_run(log: StoredLog, t
 
 
 def test_another_generation_is_not_archived_on_top(log: StoredLog, to: str, tmp_path: Path) -> None:
-    """A log made anew has other messages under the same ids: archiver and reader say so."""
+    """A recreated log has other messages under the same ids: archiver and reader refuse it as data loss."""
     archiver(log, to).run()
     other = StoredLog(tmp_path / "other")
     other.publish(90)
@@ -208,7 +209,7 @@ def test_another_generation_is_not_archived_on_top(log: StoredLog, to: str, tmp_
 
 
 def test_what_was_trimmed_before_it_was_archived_is_told(log: StoredLog, to: str) -> None:
-    """A gap is never archived over in silence; once it is accepted, readers find it, too."""
+    """The archiver fails at the gap until it is told to skip it; then readers fail unless they accept the loss."""
     archiver(log, to).run()
     log.publish(20)
     log.trim(60)
@@ -223,7 +224,7 @@ def test_what_was_trimmed_before_it_was_archived_is_told(log: StoredLog, to: str
 
 
 def test_two_archivers_take_turns(log: StoredLog, to: str) -> None:
-    """Whoever commits second goes on behind what the first one has committed: each id is there once."""
+    """The archiver that commits second continues after the ids that the first has committed: no id is there twice."""
     second = archiver(log, to, rows=7)
 
     def meanwhile(name: str) -> None:
@@ -237,7 +238,7 @@ def test_two_archivers_take_turns(log: StoredLog, to: str) -> None:
 
 
 def test_following_ends_with_the_segment_it_is_at(log: StoredLog, to: str) -> None:
-    """A stop is heeded between segments, what is written by then is whole, and the next run goes on."""
+    """The archiver stops between two segments; what it has written is complete, and the next run continues."""
     run = archiver(log, to)
     run.progress = lambda _segment, _last: run.stopped.set()
     run.run(follow=True)
@@ -247,7 +248,7 @@ def test_following_ends_with_the_segment_it_is_at(log: StoredLog, to: str) -> No
 
 
 def test_following_archives_what_comes(log: StoredLog, to: str) -> None:
-    """New messages make new segments, until it is stopped."""
+    """An archiver that follows the log writes new messages into new segments until it is stopped."""
     run = archiver(log, to, rows=1_000)
     run.limits = Limits(age_seconds=0)
 
@@ -266,7 +267,7 @@ def test_following_archives_what_comes(log: StoredLog, to: str) -> None:
 def test_following_outlives_a_gateway_that_is_away(
     log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is away for a moment is looked for again; what was never there is an error at once."""
+    """The archiver retries while the log's file is missing; a log that never existed is an error immediately."""
     monkeypatch.setattr(archivers, "RETRY_SECONDS", 0)
     file, aside = Path(log.path) / "default.db", Path(log.path) / "aside"
     warned: list[str] = []
@@ -295,7 +296,7 @@ def test_following_outlives_a_gateway_that_is_away(
 
 # --- the table --------------------------------------------------------------------------------------------------
 def test_a_checkpoint_serves_who_comes_new(log: StoredLog, to: str) -> None:
-    """Commits before the newest checkpoint are not needed any more, and the result is the same."""
+    """A new reader begins at the newest checkpoint: the commits before it may be missing."""
     log.publish(60)
     archiver(log, to, rows=1).run()
     (checkpoint,) = (Path(to) / "_delta_log").glob("*.checkpoint.parquet")
@@ -306,7 +307,7 @@ def test_a_checkpoint_serves_who_comes_new(log: StoredLog, to: str) -> None:
 
 
 def test_only_one_of_two_commits_is_taken(log: StoredLog, to: str) -> None:
-    """Of two that began from the same state, and of one that has not seen what was erased."""
+    """The second of two commits from one state conflicts, and so does one that began before an erasure."""
     archiver(log, to).run()
     one, other = ArchiveTable(storage_at(to)), ArchiveTable(storage_at(to))
     state = one.refresh()
@@ -337,7 +338,7 @@ def test_only_one_of_two_commits_is_taken(log: StoredLog, to: str) -> None:
 def test_a_commit_that_cannot_be_read_is_told(
     log: StoredLog, to: str, spoil: Callable[[Path], object]
 ) -> None:
-    """No half of an archive is taken for all of it, neither by a reader nor by the next archiver."""
+    """Readers and archivers fail: they never take a part of the archive for the whole."""
     archiver(log, to).run()
     spoil(Path(to) / "_delta_log" / f"{2:020}.json")
     for read in (lambda: ids(archive=to), archiver(log, to).run):
@@ -346,14 +347,14 @@ def test_a_commit_that_cannot_be_read_is_told(
 
 
 def test_a_table_of_something_else_is_refused(log: StoredLog, to: str) -> None:
-    """Nothing is added to it."""
+    """The archiver adds nothing to a Delta table that is not an archive."""
     write_deltalake(to, pa.table({"offset": [1]}))
     with pytest.raises(ArchiveError, match="is no archive of a replay log"):
         archiver(log, to).run()
 
 
 def test_what_another_program_optimized_is_read(log: StoredLog, to: str) -> None:
-    """Its files have other names and no checksums, and the same rows."""
+    """Another program rewrites the files under other names and without our checksums; the rows are the same."""
     log.publish(20)
     log.trim(55)
     run = archiver(log, to)
@@ -369,7 +370,7 @@ def test_what_another_program_optimized_is_read(log: StoredLog, to: str) -> None
 
 # --- compaction -------------------------------------------------------------------------------------------------
 def test_days_that_are_over_become_one_file_each(log: StoredLog, to: str) -> None:
-    """The day that is not over keeps its small files until it is, or until all are asked for."""
+    """The current day keeps its small files until it is over, or until a compaction of all days."""
     archiver(log, to).run()
     before = table(archive=to).to_pylist()
     day = MADE_MS + 86_400_000
@@ -386,7 +387,7 @@ def test_days_that_are_over_become_one_file_each(log: StoredLog, to: str) -> Non
 
 
 def test_compaction_is_safe_at_every_step(log: StoredLog, tmp_path: Path) -> None:
-    """At each step a reader finds each id once, one that began before it too, and a crash there costs nothing."""
+    """At each step readers find each id once, also one that began before; a crash at any step loses nothing."""
 
     def archived(name: str) -> str:
         to = str(tmp_path / name)
@@ -422,7 +423,7 @@ def test_compaction_is_safe_at_every_step(log: StoredLog, tmp_path: Path) -> Non
 
 # --- what is damaged --------------------------------------------------------------------------------------------
 def test_a_missing_file_is_told(log: StoredLog, to: str) -> None:
-    """A file that the table names and nobody compacted away is an error, not fewer rows."""
+    """A read fails if a file that the table names is missing; it does not return fewer rows."""
     archiver(log, to).run()
     (Path(to) / state_of(to).segments[1].file).unlink()
     with pytest.raises(LogError, match="is missing"):
@@ -430,7 +431,7 @@ def test_a_missing_file_is_told(log: StoredLog, to: str) -> None:
 
 
 def test_a_file_with_other_rows_than_the_table_says_is_told(log: StoredLog, to: str) -> None:
-    """A file put in its place, or restored from elsewhere, makes no read short; nor a look-up by time."""
+    """A read, or a look-up by time, fails at a file that was replaced, rather than returning other rows."""
     archiver(log, to).run()
     first, second, *_ = state_of(to).segments
     table = pq.read_table(Path(to) / second.file)
@@ -444,7 +445,7 @@ def test_a_file_with_other_rows_than_the_table_says_is_told(log: StoredLog, to: 
 
 # --- archives of earlier versions -------------------------------------------------------------------------------
 def old_form(to: str, log: StoredLog) -> None:
-    """What the archiver of an earlier version left: entries in place of commits, one of them an exchange."""
+    """Turn the archive into one of an earlier version: entries in place of commits, one of them an exchange."""
     folder = Path(to)
     entries = folder / "_manifest"
     entries.mkdir()
@@ -466,7 +467,7 @@ def old_form(to: str, log: StoredLog) -> None:
 
 
 def test_an_archive_of_the_old_form_is_converted_once(log: StoredLog, to: str) -> None:
-    """In place and without writing files anew, but for what was erased; interrupted, it is run again."""
+    """Conversion is in place, rewrites only the file with an erased message, and can be repeated if interrupted."""
     archiver(log, to).run()
     before = table(archive=to).to_pylist()
     old_form(to, log)
@@ -492,7 +493,7 @@ def test_an_archive_of_the_old_form_is_converted_once(log: StoredLog, to: str) -
 
 
 def test_an_old_archive_that_is_not_whole_is_not_converted(log: StoredLog, to: str) -> None:
-    """Without an entry it would look shorter than it is; where there is none, there is nothing to convert."""
+    """Without the missing entry the archive would look shorter than it is. No archive at all is an error, too."""
     with pytest.raises(ArchiveError, match="There is no archive at"):
         convert(storage_at(to))
     archiver(log, to).run()
@@ -502,7 +503,7 @@ def test_an_old_archive_that_is_not_whole_is_not_converted(log: StoredLog, to: s
         convert(storage_at(to))
 
 
-# --- Starts that lie in the archive ---------------------------------------------------------------------------------
+# --- Starts within the archive --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=[6, 11])
@@ -536,7 +537,7 @@ def generation(client: Client) -> int:
 @pytest.mark.parametrize("source", ["log://>", "orders"])
 @pytest.mark.parametrize("start", STARTS, ids=[start.name for start in STARTS])
 def test_every_way_to_ask(client: Client, generation: int, start: Start, source: str) -> None:
-    """On log and endpoint: the same messages with the same ids and times, and an answer that says which is first."""
+    """From log and endpoint come the same messages, ids and times, and the reply names the first of them."""
     receiver = client.receiver(**start.arguments(source, generation))
     numbers = range(start.first, starts.COUNT)
     if source == "orders" and start.first == starts.LIVE:
@@ -563,7 +564,7 @@ def test_every_way_to_ask(client: Client, generation: int, start: Start, source:
     ("until", "last"), [("%235", 4), ("2027-01-15T08:00:05Z", 4), ("2027-01-15T08:00:05.999Z", 4), ("now", 9)]
 )
 def test_a_bounded_read_ends_where_it_would(client: Client, until: str, last: int) -> None:
-    """In the archive or in the log."""
+    """The end of the read may be in the archive or in the log."""
     receiver = client.receiver(f"log://>?replay-start=beginning&until={until}")
     assert texts(receiver.take_to_end()) == [str(number) for number in range(last + 1)]
 
@@ -584,7 +585,7 @@ def test_a_bounded_read_ends_where_it_would(client: Client, until: str, last: in
 def test_a_start_that_neither_has_is_refused(
     client: Client, start: dict[str, object], error: int, sentence: str
 ) -> None:
-    """With what both have, so that whoever asked knows what to ask for."""
+    """The refusal says which ids the log and the archive have, so that the client can ask for one of them."""
     with pytest.raises(Refused) as refused:
         client.receiver("log://>", filters={"rewind:replay-start": {symbol(k): v for k, v in start.items()}})
     assert refused.value.subcode == error
@@ -592,19 +593,19 @@ def test_a_start_that_neither_has_is_refused(
     assert "its archive has ids 1 to 10" in refused.value.text
 
 
-# --- Erased messages of an archive: its files are written anew, and no version of the table has the contents ----------
+# --- Erased messages: the archive's files are rewritten, and no version of the table has the contents -----------------
 
 WHEN = Erasure(1_700_000_000_123, "asked to")
 SOME = [3, 14, 15, 42]
 
 
 def erase(to: str, step: Step = no_step) -> None:
-    """As a gateway does."""
+    """Erase the messages ``SOME`` in the archive, as a gateway does."""
     maintenance.erase(FolderStorage(Path(to), step), dict.fromkeys(SOME, WHEN))
 
 
 def contents(folder: str) -> bytes:
-    """All that any file of a folder holds, decoded."""
+    """Body and envelope of every row of every Parquet file in the folder."""
     tables = [pq.read_table(path) for path in Path(folder).glob("*.parquet")]
     return b" ".join(
         value for table in tables for row in table.to_pylist() for value in (row["body"], row["envelope"])
@@ -612,15 +613,15 @@ def contents(folder: str) -> bytes:
 
 
 def erased_ids(to: str) -> list[int]:
-    """Those that a reader is given markers for."""
+    """The ids for which a reader gets the marker of an erased message."""
     found = table("offset bigint, bodyType string", archive=to).to_pylist()
     return [row["offset"] for row in found if row["bodyType"] == "value"]
 
 
 def test_the_archive_s_rows_are_the_log_s(log: StoredLog, to: str) -> None:
     """
-    All columns of all rows: those of erased messages, and the others, before and after a compaction. What was there
-    before the erasure, or was left by earlier compactions, is in no file any more.
+    After an erasure, all columns of all rows are equal in log and archive, before and after a compaction. No file holds
+    the erased contents any more, and neither does any earlier version of the table.
     """
     archiver(log, to).run()
     compact(FolderStorage(Path(to)), now_ms=MADE_MS + DAY_MS)
@@ -633,7 +634,7 @@ def test_the_archive_s_rows_are_the_log_s(log: StoredLog, to: str) -> None:
     for i in SOME:
         assert b"id-%d" % i not in contents(to).split()
     for version in versions:
-        # It had none of them yet, or cannot be read any more.
+        # An earlier version lacks these messages, or its files are gone.
         with suppress(FileNotFoundError):
             found = DeltaTable(to, version=version).to_pyarrow_table().column("messageId").to_pylist()
             assert not {f"id-{i}" for i in SOME} & set(found)
@@ -646,7 +647,7 @@ def test_the_archive_s_rows_are_the_log_s(log: StoredLog, to: str) -> None:
 
 @pytest.mark.parametrize("at", ["written", "published"])
 def test_an_archiver_does_not_commit_what_is_erased_meanwhile(log: StoredLog, to: str, at: str) -> None:
-    """It had read messages before they were erased, and would commit them after: it reads the log again."""
+    """The archiver has read messages that are erased before its commit: it reads the log again."""
     is_due = True
 
     def meanwhile(name: str) -> None:
@@ -663,7 +664,7 @@ def test_an_archiver_does_not_commit_what_is_erased_meanwhile(log: StoredLog, to
 
 
 def test_a_compaction_gives_nothing_back_that_is_erased_meanwhile(log: StoredLog, to: str) -> None:
-    """It had read messages before they were erased: it begins again."""
+    """The compaction has read messages that are erased before its commit: it begins again."""
     archiver(log, to).run()
     is_due = True
 
@@ -679,7 +680,7 @@ def test_a_compaction_gives_nothing_back_that_is_erased_meanwhile(log: StoredLog
 
 
 def test_an_erasure_that_crashes_is_ended_by_the_next(log: StoredLog, to: str) -> None:
-    """As it is at each of its steps, every reader finds each id once; once more, and nothing is left of it."""
+    """After a crash at any step readers find each id once; the next erasure removes the contents completely."""
     archiver(log, to).run()
     left: list[Path] = []
 
@@ -698,7 +699,7 @@ def test_an_erasure_that_crashes_is_ended_by_the_next(log: StoredLog, to: str) -
 
 
 def test_a_gateway_erases_what_only_the_archive_has(past: Past) -> None:
-    """Trimmed from the log, replayed out of the archive: a marker, also for a gateway that starts anew."""
+    """A reader gets markers for messages that were trimmed from the log, also after a compaction of the archive."""
     gateway, archive, client = past(40, queues=of_a())
     client.receiver("q").settle(client.receiver("q").drain())
     archive.archive_and_trim(31)
@@ -717,7 +718,7 @@ def test_a_gateway_erases_what_only_the_archive_has(past: Past) -> None:
 def test_a_start_carries_out_what_a_crash_has_interrupted(
     past: Past, begin: Begin, connect: Connect, is_stored: bool
 ) -> None:
-    """Before the store's commit or after it: log, archive and queue have the markers, and the crash's time."""
+    """Whether the crash came before the store's commit or after it: log, archive and queue have the markers."""
     gateway, archive, _client = past(40, 31, queues=of_a())
     generation = gateway.call(lambda running: running.vpns["default"].broker.log.generation)
     if is_stored:
@@ -738,7 +739,7 @@ def test_a_start_carries_out_what_a_crash_has_interrupted(
 
 
 def test_an_archive_that_fails_in_the_middle_is_told_later(past: Past, telling: Telling) -> None:
-    """It has the contents until the store has committed; afterwards it is written as soon as that can be."""
+    """The archive is erased after the store's commit; if that fails, it is repeated until the archive is back."""
     gateway, archive, client = past(40, 31)
     erasures = Erasures(archive.storage)
     folder = Path(archive.storage.where) / "_delta_log"
@@ -761,7 +762,7 @@ def test_an_archive_that_fails_in_the_middle_is_told_later(past: Past, telling: 
 
 @pytest.mark.system
 def test_kills_leave_log_and_archive_of_one_mind(tmp_path: Path, _ending: ExitStack) -> None:
-    """What was erased when its gateway was killed is erased in both, or in neither, once another one has started."""
+    """A message whose erasure was interrupted by kill -9 is erased in both, or in neither, after the next start."""
     folder = tmp_path / "archive"
     config = f'{CONFIG}\n[vpn.default.archive]\nfrom = "{folder}"\n'
 

@@ -1,4 +1,4 @@
-"""The archive as people use it: the verb, other engines, and whoever is killed meanwhile."""
+"""``rewind archive``, other engines that read the archive, and kills of its readers and writers."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from tests.system.load import LogReader, Named
 pytestmark = pytest.mark.spark
 
 
-# --- ``rewind archive`` as people run it: what it says, how it ends, and what it and a gateway agree on ---------------
+# --- ``rewind archive``: its output, its exit status, and its work with a gateway -------------------------------------
 
 PATIENCE_SECONDS = 30
 
 
 def rewind(*arguments: str) -> Result:
-    """The command, in this process."""
+    """Run ``rewind archive`` in this process."""
     return CliRunner().invoke(main, ["archive", *arguments])
 
 
@@ -63,7 +63,7 @@ def log(tmp_path: Path) -> StoredLog:
 
 
 def test_it_says_what_it_did(log: StoredLog, tmp_path: Path) -> None:
-    """A sentence for a person; for a program a line for each segment and one for the whole."""
+    """It prints one sentence, or with --json a line for each segment and one for the whole run."""
     to = str(tmp_path / "archive")
     done = rewind("--from", log.path, "--to", to, "--no-tell", "--rows", "20")
     assert (done.exit_code, done.output) == (
@@ -102,7 +102,7 @@ def test_it_says_what_it_did(log: StoredLog, tmp_path: Path) -> None:
 def test_what_is_wrong_is_one_sentence(
     log: StoredLog, tmp_path: Path, arguments: list[str], status: int, sentence: str
 ) -> None:
-    """Exit status 2 for wrong usage, 1 for what failed, and no stack trace."""
+    """The exit status is 2 for wrong usage and 1 for a failure, and no stack trace is printed."""
     given = [argument.format(data=log.path, tmp=tmp_path) for argument in arguments]
     done = rewind(*given, *([] if "compact" in given else ["--admin", "http://127.0.0.1:9"]))
     assert done.exit_code == status
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_one_sentence(
 def test_without_pyarrow_it_says_what_to_install(
     log: StoredLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway is installed without it, and the other verbs do not miss it."""
+    """pyarrow is optional: the gateway is installed without it, and only this command needs it."""
 
     with monkeypatch.context() as patched:
         for name in ("gateway.cli.archiving", "store.archive.archiver", "store.archive.maintenance"):
@@ -124,7 +124,7 @@ def test_without_pyarrow_it_says_what_to_install(
 
 
 def shown(gateway: GatewayProcess) -> dict[str, int]:
-    """What the administration says of the log."""
+    """The administration's description of the log."""
     path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default"
     found: dict[str, int] = httpx.get(gateway.ready["admin"] + path, **PLAIN_HTTP).json()["data"]
     return found
@@ -132,8 +132,8 @@ def shown(gateway: GatewayProcess) -> dict[str, int]:
 
 @pytest.mark.system
 def test_a_full_log_is_freed_by_the_archiver_that_follows_it(tmp_path: Path) -> None:
-    """A log of one megabyte that keeps what is not archived takes more than two: each message is archived over AMQP,
-    only then trimmed, publishers that were refused for a moment go on, and SIGTERM ends the archiver with status 0."""
+    """A log with a quota of 1 MB that keeps what is not archived takes more than 2 MB: each message is archived over
+    AMQP and only then trimmed, refused publishers can go on, and SIGTERM ends the archiver with status 0."""
     config = "[vpn.default.replay_log]\nkeep_until_archived = true\nquota_mb = 1\n"
     gateway = GatewayProcess(tmp_path / "data", config)
     to = str(tmp_path / "archive")
@@ -167,8 +167,8 @@ def test_a_full_log_is_freed_by_the_archiver_that_follows_it(tmp_path: Path) -> 
 @pytest.mark.system
 def test_a_gateway_archives_its_log_itself(tmp_path: Path) -> None:
     """
-    From its start on, and what it had before; a killed archiver is begun anew, a gateway that stops ends its own, and
-    so does one that is killed. What is archived may be trimmed, and is read from there.
+    The gateway's archiver archives the messages from before the start and the new ones. It is restarted if it is
+    killed, and ends when the gateway stops or is killed.
     """
     to = tmp_path / "archive"
     config = f'[vpn.default.archive]\nto = "{to}"\nage_seconds = 1\n'
@@ -206,12 +206,12 @@ def test_a_gateway_archives_its_log_itself(tmp_path: Path) -> None:
 
 
 def client_took(outcome: str | None) -> int:
-    """Messages that the gateway took: a full log rejects, and the publisher tries again."""
+    """1 if the gateway accepted the message, 0 if its full log rejected it and the publisher has to try again."""
     assert outcome in {"ACCEPTED", "REJECTED"}
     return int(outcome == "ACCEPTED")
 
 
-# --- Engines that know nothing of Rewind read the archive -------------------------------------------------------------
+# --- DuckDB, Polars and PyArrow read the archive ----------------------------------------------------------------------
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/archive.md"
 COLUMNS = ("offset", "topic", "body", "messageId")
@@ -255,7 +255,7 @@ def test_an_engine_reads_what_was_archived(
 
 
 def test_the_guides_sql_runs(tmp_path: Path, two_days_log: StoredLog) -> None:
-    """As it is printed, on an archive with the orders of last week."""
+    """The guide's example for DuckDB runs as printed, but for the topic and the interval, and counts every message."""
     found = re.search(r"```python\n(import duckdb.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
     script = found[1].replace("orders/%", "n/%").replace("interval 7 day", "interval 9000 day")
@@ -273,7 +273,7 @@ def test_the_guides_sql_runs(tmp_path: Path, two_days_log: StoredLog) -> None:
 KILLS = 4
 MESSAGES = 3_000
 BELOW = 2_401
-"""What is below is in the archive alone."""
+"""Messages below this id are in the archive only."""
 
 Start = Callable[[], GatewayProcess]
 
@@ -281,10 +281,10 @@ Start = Callable[[], GatewayProcess]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """
-    Starts gateways on one data folder, one after another; what each one logged must be free of mistakes.
+    Starts gateways on one data folder, one after another; none of them may log a mistake.
 
-    The first has a queue's worth of history behind it: ``MESSAGES`` messages that the queue has let go of, all of them
-    archived, and those below ``BELOW`` trimmed.
+    The log begins with ``MESSAGES`` messages that the queue has settled. All of them are archived, and those below
+    ``BELOW`` are trimmed.
     """
     archive = tmp_path / "archive"
     config = f"""
@@ -338,8 +338,8 @@ def chance() -> random.Random:
 @pytest.mark.timeout(600)
 def test_killed_readers_go_on_out_of_the_archive(start: Start) -> None:
     """
-    Readers of the log that begin again behind the last message they had: each message once, in order, whatever was
-    killed while it read the archive; and on into the log and what is published then.
+    The gateway is killed again and again while readers read the archive. They begin again after their last message, and
+    get each message once, in order, from the archive, from the log and live.
     """
     dice = chance()
     named = Named()
@@ -379,12 +379,12 @@ def _has_reached(reader: LogReader, goal: int) -> bool:
 @pytest.mark.timeout(600)
 def test_a_killed_replay_goes_on_out_of_the_archive(start: Start) -> None:
     """
-    An endpoint replay that is cut off again and again: what it was told is settled never comes again, and all that it
-    did not settle does, in order on each link; what only the archive has as well as the rest, and what is new.
+    The gateway is killed again and again during an endpoint replay. A message whose settlement was confirmed never
+    comes again. All that the consumer did not settle comes, in order on each link, from the archive, the log and live.
     """
     dice = chance()
     settled: set[int] = set()
-    """By the consumer; the gateway may have been killed before it knew."""
+    """Settled by the consumer; the gateway may have been killed before it received that."""
     confirmed: set[int] = set()
     address = "orders?replay-start=beginning"
     for _ in range(KILLS):
@@ -395,7 +395,7 @@ def test_a_killed_replay_goes_on_out_of_the_archive(start: Start) -> None:
             assert ids == sorted(set(ids))
             assert not confirmed & set(ids)
             assert ids[0] < BELOW
-            # In any order, and some of them not at all.
+            # The consumer settles in any order, and leaves some messages unsettled.
             some = dice.sample(taken, len(taken) - dice.randint(1, 20))
             for message in some:
                 message.delivery.update(Delivery.ACCEPTED)
@@ -420,7 +420,7 @@ def test_a_killed_replay_goes_on_out_of_the_archive(start: Start) -> None:
 
 
 ROUNDS = 6
-"""Of kills of whoever writes to an archive."""
+"""How often writers of an archive are killed."""
 
 
 @pytest.mark.system
@@ -428,8 +428,8 @@ ROUNDS = 6
 @pytest.mark.timeout(600)
 def test_killed_writers_leave_the_archive_the_log(tmp_path: Path) -> None:
     """
-    Two archivers and whoever compacts and erases, killed at any moment and begun anew: at each look the table has a
-    whole beginning of the log, each id once, and in the end all of it, bit for bit.
+    Two archivers and a process that compacts and erases are killed at any moment and restarted. At each look the table
+    has the log's beginning without a gap, each id once, and in the end the whole log, bit for bit.
     """
     dice = chance()
     log, to = StoredLog(tmp_path / "data"), str(tmp_path / "archive")

@@ -1,4 +1,4 @@
-"""A replay log's archive as the gateway reads it: page by page it is the list of messages that was archived."""
+"""The archive as the gateway reads it, compared with the list of messages that was archived."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATTERNS: tuple[tuple[str, ...], ...] = ((), (">",), ("a/>",), ("b", "a/2"), ("a
 
 
 def logged(dice: random.Random, first: int, last: int) -> list[Row]:
-    """Messages of these ids, some of which the log did not take, with bodies and fronts of many kinds."""
+    """Messages with ids from ``first`` to ``last``, some left out as not logged, with and without annotations."""
     rows: list[Row] = []
     for i in range(first, last + 1):
         if dice.random() < 0.2:
@@ -68,7 +68,7 @@ class Archived:
         )
 
     def pages(self, position: int, end: int, patterns: Sequence[str]) -> list[Row]:
-        """All messages from one id on, below another, page by page."""
+        """The messages from ``position`` on and below ``end``, page by page."""
         found: list[Row] = []
         while position < end:
             page = self.log.log_page(position, end, patterns)
@@ -85,7 +85,7 @@ def archived(request: pytest.FixtureRequest, tmp_path: Path) -> Archived:
 
 
 def test_pages_are_the_list(archived: Archived) -> None:
-    """Every id of a range once, in order, bit for bit; of the topics asked for none is left out."""
+    """Pages give each message of a range once, in order, bit for bit, and leave out no matching topic."""
     for _ in range(30):
         position = archived.dice.randint(archived.first, archived.last)
         end = archived.dice.randint(position, archived.last + 1)
@@ -101,7 +101,7 @@ def test_pages_are_the_list(archived: Archived) -> None:
 
 
 def test_a_search_finds_the_first_message(archived: Archived) -> None:
-    """By bytes that must stand in it, and by asking each one."""
+    """Whether the search can look for bytes of the message, or has to evaluate a selector on each message."""
     for _ in range(30):
         number = archived.dice.randint(1, 130)
         text = archived.dice.choice([f"n = {number}", f"n > {number}", f"n = {number} and n <> 0"])
@@ -123,7 +123,7 @@ def _searched(archived: Archived, search: Search, position: int) -> int | None:
 
 
 def test_probes_know_what_the_list_knows(archived: Archived) -> None:
-    """When a message arrived, the first one since a time, the last one on a topic, and how much there is."""
+    """Probed are a message's arrival time, the first since a time, the last on a topic, and counts and sizes."""
     log = archived.log
     assert log.look() == ArchivedRun(GENERATION, archived.first, archived.last, archived.rows[0][TIME_MS])
     for i in range(archived.first - 1, archived.last + 2):
@@ -140,7 +140,7 @@ def test_probes_know_what_the_list_knows(archived: Archived) -> None:
         assert found == (wanted[-1] if wanted else None)
     times = [archived.rows[0][TIME_MS] - 1, *(row[TIME_MS] for row in archived.rows)]
     places = log.positions_since([*times, times[-1] + 1])
-    assert places == sorted(places)  # within a file they are guesses
+    assert places == sorted(places)  # within a file they are estimates
     assert (places[0], places[-1]) == (archived.first, archived.last + 1)
     counted: dict[str, list[int]] = {}
     position = archived.first
@@ -161,7 +161,7 @@ def test_probes_know_what_the_list_knows(archived: Archived) -> None:
 
 @pytest.mark.parametrize("patterns", PATTERNS, ids=str)
 def test_topics_come_newest_first(archived: Archived, patterns: tuple[str, ...]) -> None:
-    """From any id down to any other, file by file: what matches, each once, ids falling; below the archive: trimmed."""
+    """Each matching message comes once, in falling order of ids. Below the archive, LogTrimmed is raised."""
     parsed = [TopicPattern.parse(pattern) for pattern in patterns]
     matches = TopicFilter(parsed, implicit_all=True).matches
     for _ in range(10):
@@ -185,7 +185,7 @@ def test_topics_come_newest_first(archived: Archived, patterns: tuple[str, ...])
 
 
 def test_messages_by_their_ids(archived: Archived) -> None:
-    """As many from the first on as a page holds; what is not there is left out."""
+    """A page has as many of them as fit, from the first on; ids without a message are left out."""
     there = {row[ID]: row for row in archived.rows}
     for _ in range(20):
         ids = sorted(archived.dice.sample(range(archived.first, archived.last + 1), 12))
@@ -196,7 +196,7 @@ def test_messages_by_their_ids(archived: Archived) -> None:
 
 
 def test_what_is_compacted_is_read_in_its_place(archived: Archived) -> None:
-    """Whoever was in the middle of a file, and whoever comes to one that is gone, goes on with the new one."""
+    """A reader in the middle of a file that is compacted away goes on in the new file."""
     middle = archived.rows[len(archived.rows) // 2][ID]
     before = archived.pages(archived.first, middle, ())
     compact(archived.storage, is_all=True)
@@ -211,7 +211,7 @@ def one(tmp_path: Path) -> Archived:
 
 
 def test_of_another_log_nothing_is_read(one: Archived) -> None:
-    """An archive of another generation is a problem that is told, and no message of it is given."""
+    """An archive of another generation is reported as a problem, and none of its messages is returned."""
     other = ArchivedLog(one.log._where, GENERATION + 1, page_rows=10, page_bytes=1_000)
     assert other.look().generation == GENERATION
     assert other.problem == "it is of generation 7 of the log, and this one is 8"
@@ -220,7 +220,7 @@ def test_of_another_log_nothing_is_read(one: Archived) -> None:
 
 
 def test_what_is_archived_meanwhile_is_seen(one: Archived) -> None:
-    """An id behind the end is looked for in the manifest as it is now; one that is not there either is refused."""
+    """For an id after the known end the table is read again; an id that is not there either raises LogTrimmed."""
     one.pages(one.first, one.last + 1, ())
     with pytest.raises(LogTrimmed):
         one.log.log_page(one.last + 1, one.last + 9, ())
@@ -235,7 +235,7 @@ def replace_id(row: Row, message_id: int) -> Row:
 
 
 def test_a_gap_ends_the_run(one: Archived) -> None:
-    """What lies before a gap is told, and is no part of what can be read without one."""
+    """The run of ids begins after the gap, and says where the archive ends before it."""
     row = replace_id(one.rows[0], one.last + 12)
     write_segment(one.storage, [row], one.last + 10, one.last + 20, GENERATION)
     assert one.log.look() == ArchivedRun(GENERATION, one.last + 10, one.last + 20, row[TIME_MS], one.last)
@@ -244,7 +244,7 @@ def test_a_gap_ends_the_run(one: Archived) -> None:
 
 
 def test_a_missing_file_is_a_problem_until_it_is_back(one: Archived) -> None:
-    """Its ids are not passed over, and the archive can be read as before once it is there again."""
+    """A read of its ids fails rather than skipping them, and succeeds once the file is back."""
     segment = ArchiveTable(one.storage).refresh().segments[1]
     path = Path(one.log._where) / segment.file
     content = path.read_bytes()
@@ -259,7 +259,7 @@ def test_a_missing_file_is_a_problem_until_it_is_back(one: Archived) -> None:
 
 
 def test_no_changed_byte_is_delivered(tmp_path: Path) -> None:
-    """Whichever byte of a file is not what was written: what is read is what was archived, or the read fails."""
+    """Whichever byte of a file changes, a read returns what was archived, or fails."""
     failed = 0
     one = Archived(tmp_path / "archive", 5)
     segment = ArchiveTable(one.storage).refresh().segments[0]
@@ -285,7 +285,7 @@ def test_no_changed_byte_is_delivered(tmp_path: Path) -> None:
     [("rows", "rows, and the table says"), ("high", "ids that the table does not name")],
 )
 def test_a_file_that_is_not_the_tables_is_not_read(one: Archived, field: str, sentence: str) -> None:
-    """As one put in its place would be."""
+    """A file whose rows or ids differ from the table's entry, as one put in its place has, is refused."""
     table = ArchiveTable(one.storage)
     first, *_ = table.refresh().segments
     name = first.file.replace(".parquet", "0.parquet")
@@ -296,7 +296,7 @@ def test_a_file_that_is_not_the_tables_is_not_read(one: Archived, field: str, se
 
 
 def test_an_archive_that_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path) -> None:
-    """A commit that is damaged, and mended."""
+    """A damaged commit is a problem until it is repaired."""
     one = Archived(tmp_path / "archive", 1)
     entry = next((tmp_path / "archive" / "_delta_log").glob("*1.json"))
     content = entry.read_bytes()
@@ -310,7 +310,7 @@ def test_an_archive_that_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path
 
 
 def test_an_empty_place_is_an_empty_archive(tmp_path: Path) -> None:
-    """It is none before its archiver first ran."""
+    """Before the archiver's first run the place is empty: that is no problem."""
     log = ArchivedLog(str(tmp_path / "none"), GENERATION, page_rows=1, page_bytes=1)
     assert log.look() == ArchivedRun(None, 1, 0, 0)
     assert log.problem is None
@@ -327,12 +327,12 @@ def test_an_empty_place_is_an_empty_archive(tmp_path: Path) -> None:
     ],
 )
 def test_a_place_is_told_without_secrets(place: str, told: str) -> None:
-    """Neither keys nor parameters of a URI get into an alarm."""
+    """Alarms show a URI without its credentials and parameters."""
     assert shown(place) == told
 
 
 def test_encoded_text_is_found_in_annotations(tmp_path: Path) -> None:
-    """What a search compares stands before the body, whatever the archive has taken out as the body."""
+    """A search finds bytes in the annotations, though the same bytes as body are stored in another column."""
     content = section(MESSAGE_ANNOTATIONS, {Symbol("x-key"): "xx"}) + data(b"x")
     assert encode("xx") in content
     row: Row = (1, MADE_MS, "a", len(content) - len(data(b"x")), 0, None, content)
@@ -344,7 +344,7 @@ def test_encoded_text_is_found_in_annotations(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_no_folder_is_read_alike(archived: Archived, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind one of pyarrow's file systems, as a bucket is."""
+    """A place behind one of pyarrow's file systems, such as a bucket, gives the same rows and errors as a folder."""
 
     def remote(where: str) -> ArchiveStorage:
         return ArchiveStorage(where, fs.LocalFileSystem(), where)

@@ -76,8 +76,8 @@ def test_a_reader_goes_from_the_archive_into_the_log_and_live(past: Past) -> Non
 
 def test_selectors_topics_and_searches_hold_in_the_archive(past: Past) -> None:
     """
-    What a reader does not ask for, it does not get from there either; and by message-id and by selector it begins at
-    the first one that it would get, wherever that lies.
+    Selectors and topics filter what comes from the archive. Starts by message-id and by selector find the first
+    matching message in the archive or in the log.
     """
     _, archive, client = past(0)
     senders = [client.sender(f"topic://t/{i}") for i in range(3)]
@@ -102,8 +102,8 @@ def test_selectors_topics_and_searches_hold_in_the_archive(past: Past) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_readers_are_the_list_whatever_happens_meanwhile(past: Past, seed: int) -> None:
     """
-    Messages are published, archived, trimmed and compacted at random beneath readers that take some at a time, each
-    from its own start: each one has exactly what was published from there on, once, in order.
+    Messages are published, archived, trimmed and compacted at random while readers read, each from its own start. Each
+    reader gets exactly the messages published from its start on, once, in order.
     """
     dice = random.Random(seed)
     _, archive, client = past(0, log=ReplayLog(keep_until_archived=True))
@@ -139,7 +139,7 @@ def test_readers_are_the_list_whatever_happens_meanwhile(past: Past, seed: int) 
 
 
 def test_a_stream_shows_what_was_trimmed(past: Past) -> None:
-    """From the beginning, or after an id; what was purged from its view stays out of it."""
+    """A stream reads trimmed messages from the archive, but none that was purged from the stream."""
     gateway, _, client = past(40, 30, queues={"events": Queue(kind="stream", subscriptions=("a",))})
     assert texts(client.receiver("events", filters=BEGINNING).drain()) == numbers(0, 40)
     assert texts(client.receiver("events?replay-start=%2311").drain()) == numbers(10, 30)
@@ -154,8 +154,8 @@ def test_a_stream_shows_what_was_trimmed(past: Past) -> None:
 
 def test_administration_shows_log_and_archive_as_one(past: Past) -> None:
     """
-    What a replay would put, from wherever it starts; the log is listed and pictured from the archive's beginning on,
-    which is told; a message that it alone has is shown whole; and a point there is a start that is not trimmed.
+    A replay's preview counts messages of both. The list of messages and the histogram begin with the archive, and say
+    where it begins. A message that only the archive has is shown whole, and a point there does not count as trimmed.
     """
     gateway, archive, client = past(0, queues=of_a())
     senders = [client.sender("topic://a"), client.sender("topic://b")]
@@ -189,7 +189,7 @@ def test_administration_shows_log_and_archive_as_one(past: Past) -> None:
 
 
 def test_a_preview_counts_as_lost_what_neither_log_nor_archive_has(past: Past) -> None:
-    """What was trimmed and is archived is no loss; what the log did not take is one, between what is archived, too."""
+    """Trimmed messages in the archive are no loss; messages that the log never took are, also amid archived ones."""
     gateway, archive, client = past(0, queues=of_a())
     sender = client.sender("topic://a")
     preview, log = "/queues/q/previewReplay", "/replayLogs/default"
@@ -212,8 +212,8 @@ def test_a_preview_counts_as_lost_what_neither_log_nor_archive_has(past: Past) -
 
 @pytest.mark.parametrize("source", ["path", "url"])
 def test_what_the_archiver_writes_is_what_was_published(past: Past, tmp_path: Path, source: str) -> None:
-    """From the data folder and over AMQP, run after run; another archive gets all of it from the one that is read; and
-    Spark reads all of it by the gateway's url alone."""
+    """The archiver writes from the data folder or over AMQP, in two runs with a trim between. A second archive can be
+    written from the gateway's log and archive, and Spark reads both by the gateway's url alone."""
     gateway, archive, client = past(0, log=ReplayLog(keep_until_archived=True))
     sender = client.sender("topic://a")
     front = section(MESSAGE_ANNOTATIONS, {Symbol("x-mine"): 1})
@@ -240,7 +240,7 @@ def test_what_the_archiver_writes_is_what_was_published(past: Past, tmp_path: Pa
 
 
 def test_a_gap_is_told_and_not_read_over(past: Past) -> None:
-    """What was trimmed before it was archived is in neither: the history begins behind it, and says why."""
+    """Messages trimmed before they were archived are lost: history begins after the gap, and a refusal names it."""
     _, archive, client = past(30)
     archive.archive(10)
     archive.trim(16)
@@ -259,7 +259,7 @@ def test_a_gap_is_told_and_not_read_over(past: Past) -> None:
 
 
 def test_another_logs_archive_is_not_read(past: Past, connect: Connect, tmp_path: Path) -> None:
-    """The log was made anew: what the archive of the old one has under the same ids are other messages."""
+    """After the log was recreated, the old log's archive has other messages under the same ids, and is not read."""
     gateway, archive, client = past(0)
     client.sender("topic://a").send_all([data(f"old {i}") for i in range(30)])
     archive.archive()
@@ -280,7 +280,7 @@ def test_another_logs_archive_is_not_read(past: Past, connect: Connect, tmp_path
 
 
 def test_reads_of_the_archive_are_counted(past: Past, connect: Connect, tmp_path: Path) -> None:
-    """In the metrics: messages by readers and replays, reads by their seconds, and those that failed."""
+    """The metrics count messages read for readers and replays, the reads with their duration, and failed reads."""
 
     def scraped() -> tuple[float, float, float]:
         with administered(gateway) as api:
@@ -315,14 +315,14 @@ def test_reads_of_the_archive_are_counted(past: Past, connect: Connect, tmp_path
 
 
 def test_a_damaged_file_stops_its_readers_alone(past: Past, tmp_path: Path) -> None:
-    """Who reads it is told, nothing is passed over, an alarm says which file; who reads elsewhere goes on."""
+    """Its readers are detached with an error and an alarm names the file; readers of other ids go on."""
     gateway, archive, client = past(30, 21)
     segment = ArchiveTable(archive.storage).refresh().segments[1]
     path = tmp_path / "archive" / segment.file
     content = path.read_bytes()
     path.write_bytes(content[:100] + b"damaged" + content[107:])
     reader = client.receiver("log://a", filters=BEGINNING, credit=100)
-    # The last one is held back, as it may be the last before live.
+    # The reader holds the fourth message back, as it may be the last of history.
     taken = reader.take(3)
     assert reader.detached_by_peer().text.startswith("the replay log could not be read")
     assert texts(taken) == numbers(0, 3)
@@ -336,7 +336,7 @@ def test_a_damaged_file_stops_its_readers_alone(past: Past, tmp_path: Path) -> N
 
 
 def test_an_archive_that_is_away_refuses_what_may_lie_in_it(past: Past, tmp_path: Path) -> None:
-    """A start in the log is served as ever; one that may lie before it is refused, and not bent to the log's first."""
+    """Starts in the log are served; a start that may be in the archive is refused rather than moved to the log."""
     gateway, _, client = past(20, 11)
     (tmp_path / "archive" / "_delta_log").rename(tmp_path / "away")
     (tmp_path / "archive" / "_delta_log").write_text("no folder")
@@ -354,7 +354,7 @@ def test_an_archive_that_is_away_refuses_what_may_lie_in_it(past: Past, tmp_path
 
 
 class Far(ArchivedFiles):
-    """An archive that is far away: whoever reads it waits, until a test lets it go on."""
+    """An archive whose reads wait while a test clears ``may_read``; it counts how many are under way."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -375,8 +375,8 @@ class Far(ArchivedFiles):
 
 
 def test_a_slow_archive_holds_up_nobody_else(past: Past, given: dict[str, Any]) -> None:
-    """While readers of history wait for it, the log is read and written as ever; no more than two reads are under way,
-    and those of readers that left are not begun."""
+    """While readers wait for the archive, the log is read and written as usual. At most two reads of the archive are
+    under way, and reads for links that have detached do not begin."""
     opened: list[Far] = []
 
     def far(place: str, generation: int, options: StoreOptions) -> Far:
@@ -409,7 +409,7 @@ def test_a_slow_archive_holds_up_nobody_else(past: Past, given: dict[str, Any]) 
 def test_without_its_library_the_gateway_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not start as if it had no archive."""
+    """The gateway refuses to start without pyarrow rather than running without its archive."""
     vpn = Vpn(archive=ArchivedLog(place=str(tmp_path / "archive")))
     for name in [name for name in sys.modules if name.startswith(("store.archive", "store.archived"))]:
         monkeypatch.delitem(sys.modules, name)
@@ -422,7 +422,7 @@ def test_without_its_library_the_gateway_says_what_to_install(
 
 
 def test_what_is_too_old_is_trimmed_once_it_is_archived(past: Past, clock: Clock) -> None:
-    """Thirty days on disk and all of it at one address: what is old leaves the log, and is read all the same."""
+    """Messages older than the log's 30 days are trimmed once archived, and still read at the log's address."""
     gateway, archive, client = past(0, log=ReplayLog(max_age_hours=720, keep_until_archived=True))
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(10)])
@@ -451,8 +451,8 @@ def kept(gateway: RunningGateway) -> tuple[int, int]:
 
 def test_a_rule_takes_what_the_archive_has(past: Past) -> None:
     """
-    Nothing before that. Then a start there is refused as long as the log itself reaches further back, and once it does
-    not, the archive gives all of it.
+    A rule of retention removes messages only after they are archived. A start among the removed ones is refused while
+    the log still has older messages; once those are trimmed, the archive gives all messages of the topic.
     """
     rule = Retention(topics=("debug/>",), quota_mb=1)
     gateway, archive, client = past(0, log=ReplayLog(retention=(rule,)))
@@ -472,11 +472,11 @@ def test_a_rule_takes_what_the_archive_has(past: Past) -> None:
     assert [text.strip() for text in texts(found)] == numbers(0, 80)
 
 
-# --- Replays onto endpoints out of the archive: put once, in order, and none lost or doubled by a stop ----------------
+# --- Endpoint replays from the archive: each message once, in order, also after a stop --------------------------------
 
 
 def test_an_endpoint_replay_from_the_archive(past: Past) -> None:
-    """History from the archive, then from the log, then live, once and in order; and the store is as it must be."""
+    """The replay puts messages from the archive, then from the log, then live, each once and in order."""
     gateway, archive, client = past(0, queues=of_a(max_unsettled=7))
     sender = client.sender("topic://a")
     sender.send_all([data(i) for i in range(50)])
@@ -499,7 +499,7 @@ def test_an_endpoint_replay_from_the_archive(past: Past) -> None:
 
 @pytest.mark.parametrize("accepted", [0, 12, 33])
 def test_a_stop_loses_nothing_of_a_replay(begin: Begin, accepted: int) -> None:
-    """What was put out of the archive and not acknowledged is put again, and nothing that was; twice over."""
+    """After each of two restarts the replay puts the unsettled messages of the archive again, and no settled one."""
     gateway, archive = begin(SMALL, queues=of_a(max_unsettled=9))
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([data(i) for i in range(60)])
@@ -507,7 +507,7 @@ def test_a_stop_loses_nothing_of_a_replay(begin: Begin, accepted: int) -> None:
         archive.trim(31)
         receiver = client.receiver("q?replay-start=beginning", credit=500)
         done = texts(accept(receiver, accepted))
-        # One is left out, behind which others are acknowledged.
+        # One message stays unsettled, and later ones are settled.
         _, *others = receiver.take(6)
         receiver.settle(others)
         done += texts(others)
@@ -529,7 +529,7 @@ def test_a_stop_loses_nothing_of_a_replay(begin: Begin, accepted: int) -> None:
 
 
 def test_a_stop_loses_nothing_that_an_earlier_gateway_trimmed(begin: Begin) -> None:
-    """A replay that began after the gateway that trimmed the log has ended, is stopped: all of it is put again."""
+    """The log is trimmed, the gateway restarted, and a replay begun and interrupted: it continues without a loss."""
     gateway, archive = begin(SMALL, queues=of_a())
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([data(i) for i in range(60)])
@@ -547,7 +547,7 @@ def test_a_stop_loses_nothing_that_an_earlier_gateway_trimmed(begin: Begin) -> N
 
 
 def test_trimming_overtakes_a_replay(past: Past) -> None:
-    """A replay under which the log is trimmed goes on in the archive: no gap, no duplicate, and nothing is left."""
+    """A replay whose next messages are trimmed goes on in the archive, without a gap or duplicate, to its end."""
     gateway, archive, client = past(80, queues=of_a(max_unsettled=6))
     receiver = client.receiver("q?replay-start=beginning", credit=500)
     taken = receiver.take(6)
@@ -562,7 +562,7 @@ def test_trimming_overtakes_a_replay(past: Past) -> None:
 
 
 def test_a_replay_that_is_overtaken_by_what_is_lost_fails(past: Past) -> None:
-    """What was trimmed and is in no archive, is not put, though it was read before: nobody could deliver it again."""
+    """A message that was read and then trimmed without an archive is not put: it could not be redelivered."""
     _, archive, client = past(80, queues=of_a(max_unsettled=6))
     receiver = client.receiver("q?replay-start=beginning", credit=500)
     taken = receiver.take(6)
@@ -579,7 +579,7 @@ def test_a_replay_that_is_overtaken_by_what_is_lost_fails(past: Past) -> None:
 
 
 def test_what_another_queue_holds_is_not_let_go_of(past: Past) -> None:
-    """A replay that acknowledges a trimmed message takes it from nobody for whom the store still holds it."""
+    """When a replay's consumer settles a trimmed message, the store still holds it for the other queue."""
     queues = {name: Queue(subscriptions=("a",)) for name in ("q", "other")}
     gateway, archive, client = past(30, queues=queues)
     first = client.receiver("q", credit=30)
@@ -596,8 +596,8 @@ def test_what_is_kept_is_not_brought_by_the_archive_too(
     begin: Begin, connect: Connect, restarts: bool
 ) -> None:
     """
-    A replay that keeps what the log does not have begins before the log: what was consumed comes out of the archive,
-    what was trimmed and still lay there stays as it was, with its failed deliveries, and each comes once, in its place.
+    A replay with keepUnlogged begins before the log. Consumed messages come from the archive. Trimmed messages that are
+    still queued stay as they are, with their failed deliveries. Each message comes once, in the order of ids.
     """
     log = ReplayLog(topics=("a",))
     gateway, archive = begin(SMALL, log, queues={"q": Queue(subscriptions=("a", "b"), max_unsettled=20)})
@@ -629,7 +629,7 @@ def test_what_is_kept_is_not_brought_by_the_archive_too(
 
 
 def test_what_the_log_does_not_take_has_its_place(past: Past) -> None:
-    """A message that a queue alone holds comes between those of the archive, when the log was trimmed beyond it."""
+    """A message that only the queue holds comes in its place among those of the archive."""
     log = ReplayLog(topics=("a",))
     gateway, archive, client = past(
         0, log=log, queues={"q": Queue(subscriptions=("a", "b"), max_unsettled=4)}
@@ -648,7 +648,7 @@ def test_what_the_log_does_not_take_has_its_place(past: Past) -> None:
 
 
 def test_what_is_given_back_comes_again_from_the_archive(past: Past) -> None:
-    """Released in memory's stead, with its delivery-count; rejected, it goes to the dead message queue."""
+    """Modified as failed, a message comes again with its delivery-count; rejected, it is dead-lettered."""
     queue = Queue(subscriptions=("a",), dead_message_queue="dead")
     gateway, _, client = past(30, 31, queues={"q": queue})
     receiver = client.receiver("q?replay-start=beginning", credit=30)
@@ -666,7 +666,7 @@ def test_what_is_given_back_comes_again_from_the_archive(past: Past) -> None:
 
 
 def test_failed_deliveries_out_of_the_archive_are_not_written(past: Past, tmp_path: Path) -> None:
-    """To the store they would be of messages that do not exist; those of messages that it has are."""
+    """Failed deliveries are stored only of messages that the store has, so those of archived ones begin at 0 again."""
     gateway, _, client = past(20, 11, queues=of_a())
     receiver = client.receiver("q?replay-start=beginning", credit=20)
     receiver.modify(receiver.take(20), failed=True)
@@ -684,7 +684,7 @@ def test_failed_deliveries_out_of_the_archive_are_not_written(past: Past, tmp_pa
 
 
 def test_what_only_the_archive_has_is_not_kept_by_force(past: Past) -> None:
-    """A replay is not force-completed over messages that the store could not deliver afterwards; it is cancelled."""
+    """A replay of messages that only the archive has cannot be force-completed, but it can be cancelled."""
     gateway, _, client = past(30, 20, queues=of_a())
     receiver = client.receiver("q?replay-start=beginning", credit=3)
     receiver.take(3)

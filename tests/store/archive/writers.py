@@ -1,4 +1,4 @@
-"""Who writes to an archive without an end, each a process of its own that a test kills."""
+"""Endless writers of an archive, each in a process of its own, for a test to kill."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WHEN = Erasure(1_700_000_000_123, "asked to")
 
 
 def archive_on(data: str, to: str) -> None:
-    """An archiver that goes on and on."""
+    """Follow the log and archive it, without an end."""
     run = Archiver(log_of({"path": data}), storage_at(to), Limits(rows=3, age_seconds=0))
     run.run(follow=True)
 
 
 def maintain(to: str) -> None:
-    """Compactions and erasures, one after another."""
+    """Compact and erase in turns, without an end."""
     while True:
         maintenance.compact(storage_at(to), is_all=True)
         maintenance.erase(storage_at(to), {7: WHEN})

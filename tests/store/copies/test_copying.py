@@ -1,4 +1,4 @@
-"""Copies of stores, and the row of their log."""
+"""Copies of stores, and the number of ids that a copied log skips."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.store.vpn_file import (
 )
 from tests.support.chance import times
 
-# --- Copies of stores: all is as it was, whenever it was ended, and one at most goes on with the ids ------------------
+# --- Copies of stores: equal to the source, also after an interruption, and only one store goes on with the ids -------
 
 SLOW = settings(max_examples=times(5, 500))
 
@@ -68,8 +68,8 @@ def test_a_copy_is_the_same_store(
     history: list[list[Effect]],
 ) -> None:
     """
-    Whatever happened to it, every row of every table is in the copy, with the generation, and it is sound: file to
-    file, and from a file into a database and back.
+    After any history the copy has every row of every table and the generation, and is sound: file to file, and from a
+    file into a database and back.
     """
     path, back = fresh(), fresh()
     back.unlink()
@@ -90,8 +90,8 @@ def test_a_copy_is_the_same_store(
 
 def test_ended_at_any_step_it_goes_on(pair: Pair, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nothing is lost or there twice: gaps of ids, topics with U+0000, what endpoints alone hold, an index. At no moment
-    are there two stores that would open, nor after it none.
+    A copy that was killed at any step and repeated has each row of the source once. Never would both stores open, and
+    in the end one does.
     """
     monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
 
@@ -102,7 +102,7 @@ def test_ended_at_any_step_it_goes_on(pair: Pair, filled: Path, monkeypatch: pyt
     names = steps_of(lambda step: copied(source, target, step=step))
     assert names.count("messages") > 4
     assert {"marked", "entries", "tables", "compared", "closed", "opened"} < set(names)
-    # Every kind of step, and of messages the first, and one in the middle.
+    # The first step of each kind, and one in the middle of the messages.
     some = {names.index(kind) for kind in names} | {names.index("messages") + 2}
     for at in range(len(names)) if pair.source == pair.target else sorted(some):
         source, target = new()
@@ -131,7 +131,7 @@ def test_ended_at_any_step_it_goes_on(pair: Pair, filled: Path, monkeypatch: pyt
 def test_what_changed_between_two_runs_is_copied(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway may have used the source after a run that was ended: it changes, deletes and adds what it likes."""
+    """If a gateway has changed the source after an interrupted run, the next run copies its changes."""
     monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
     target = tmp_path / "target.db"
     assert ended_at("compared", lambda step: copied(filled, target, step=step))
@@ -147,14 +147,14 @@ def test_what_changed_between_two_runs_is_copied(
     )
     with closing(writing_to(filled)) as connection:
         commit(connection, [publication(20_002, [b"new"] * 5, time_ms=MADE_MS + 9)])
-    # What it left is no store that keeps its promises, and is copied all the same.
+    # The changes above break a promise: the copy has them, but its check fails.
     with pytest.raises(StoreError, match=r"message 45 is held by"):
         copied(filled, target)
     assert rows_of(target) == rows_of(filled) | {"log": rows_of(target)["log"]}
 
 
 def test_only_nothing_is_copied_over(filled: Path, fresh: Callable[[], Path], tmp_path: Path) -> None:
-    """A store that is there stays as it is, and so does the copy of another."""
+    """A target that has a store, or the unfinished copy of another store, is refused and stays as it is."""
     other = fresh()
     before = rows_of(other)
     with pytest.raises(StoreError, match="there is a store already"):
@@ -173,7 +173,7 @@ def test_only_nothing_is_copied_over(filled: Path, fresh: Callable[[], Path], tm
 
 
 def test_the_source_is_closed_and_the_copy_goes_on(filled: Path, tmp_path: Path) -> None:
-    """Done is done: run again it says so; copied elsewhere it is refused, as another gateway is."""
+    """A finished copy can be repeated without effect; the source cannot be copied elsewhere or opened any more."""
     target = tmp_path / "target.db"
     first = copied(filled, target)
     assert first.has_closed
@@ -183,12 +183,12 @@ def test_the_source_is_closed_and_the_copy_goes_on(filled: Path, tmp_path: Path)
         copied(filled, tmp_path / "other.db")
     with pytest.raises(StoreError, match=rf"it was copied to {target}"):
         open_file(filled, MADE_MS, synchronous="OFF")
-    # And on it goes, as a store like any other.
+    # The copy is a store like any other, and can be copied in turn.
     copied(target, tmp_path / "third.db")
 
 
 def test_a_copy_can_be_another_log(filled: Path, tmp_path: Path) -> None:
-    """Then both go on: the source as it is, the copy in a generation of its own."""
+    """Copied as a new log, the copy has its own generation, and the source stays open."""
     found = copied(filled, tmp_path / "target.db", as_new_log=True)
     assert not found.has_closed
     assert generation_of(tmp_path / "target.db") == found.log.generation != generation_of(filled)
@@ -199,7 +199,7 @@ def test_a_copy_can_be_another_log(filled: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_backup_is_another_log(filled: Path, tmp_path: Path) -> None:
-    """The log that it was taken of went on."""
+    """A copy of a backup gets a generation of its own, as the log that was backed up has gone on."""
     back_up(filled, tmp_path / "backup.db")
     found = copied(tmp_path / "backup.db", tmp_path / "target.db")
     assert found.log.generation != generation_of(filled)
@@ -207,7 +207,7 @@ def test_a_copy_of_a_backup_is_another_log(filled: Path, tmp_path: Path) -> None
 
 
 def test_a_damaged_message_is_not_copied(filled: Path, tmp_path: Path) -> None:
-    """It stops there, nothing is closed, and it says which message it is."""
+    """The copy stops with an error that names the message, and the source stays open."""
     execute(filled, "update message set content = x'00' where id = 5001")
     with pytest.raises(StoreError, match="message 5001 is not what was written"):
         copied(filled, tmp_path / "target.db")
@@ -215,7 +215,7 @@ def test_a_damaged_message_is_not_copied(filled: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_that_is_not_the_same_is_no_store(filled: Path, tmp_path: Path) -> None:
-    """Whatever went wrong while it was written: the source stays open, and the copy is not opened."""
+    """If the copy differs from the source in the end, the source stays open and the copy stays unfinished."""
     target = tmp_path / "target.db"
 
     def spoil(name: str) -> None:
@@ -230,7 +230,7 @@ def test_a_copy_that_is_not_the_same_is_no_store(filled: Path, tmp_path: Path) -
 
 
 def test_progress_is_told(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is, how far it has to go, and what it has copied, with sizes."""
+    """Progress has the position, the last id, and the number and size of the messages copied so far."""
     monkeypatch.setattr(copies, "COMMIT_BYTES", 10_000)
     seen: list[Copied] = []
     copied(filled, tmp_path / "target.db", progress=seen.append)
@@ -243,7 +243,7 @@ def test_progress_is_told(filled: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_mark_is_of_one_row(path: Path) -> None:
-    """Written anew it says the newer thing."""
+    """A new mark replaces the old one."""
     with closing(SqliteTables(path)) as tables:
         for mark in (CopyMark(MarkState.UNFINISHED, "a"), CopyMark(MarkState.MOVED, "b")):
             tables.write_mark(mark)
@@ -254,7 +254,7 @@ def test_a_mark_is_of_one_row(path: Path) -> None:
 
 
 def test_another_generation_by_hand(filled: Path, tmp_path: Path) -> None:
-    """For what was put back unseen, and for what was closed; an unfinished copy stays one, whatever is asked."""
+    """A new generation by hand reopens a source that was closed by a copy; an unfinished copy is refused."""
     before = rows_of(filled)
     copied(filled, tmp_path / "target.db")
     with closing(SqliteTables(filled)) as tables:
@@ -277,7 +277,7 @@ def test_another_generation_by_hand(filled: Path, tmp_path: Path) -> None:
         renew(tables, 100)
 
 
-# --- How many ids a log leaves out that goes on from a copy -----------------------------------------------------------
+# --- How many ids a log skips that goes on from a copy ----------------------------------------------------------------
 
 HOUR = 3_600_000
 LOG = LogRow(
@@ -292,7 +292,7 @@ LOG = LogRow(
     archived_id=150_000,
     counted_id=200_000,
 )
-"""100,000 ids in an hour."""
+"""A log of 100,000 ids in one hour."""
 
 
 @pytest.mark.parametrize(
@@ -308,5 +308,5 @@ LOG = LogRow(
     ],
 )
 def test_as_many_as_may_have_been_given_out(log: LogRow, hours: int, ids: int) -> None:
-    """Four times what it gives out on average in the time since its newest message, within bounds."""
+    """Within bounds, four times the log's average rate times the time since its newest message."""
     assert log.ids_since(log.last_time + hours * HOUR) == ids

@@ -1,4 +1,4 @@
-"""Engines that a store can have, as the tests of the port open them: a new one is held to them by its line here."""
+"""The engines that a store can have, as the tests of the port open them; a new engine gets an entry in ``ADAPTERS``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.naive_store import State
 from tests.support.postgresql import Server
 
 PARTITION_BITS: Final = 8
-"""Ids of a partition of PostgreSQL's, as a power of two: a history has several."""
+"""Ids per partition in PostgreSQL, as a power of two: few enough for a history to fill several partitions."""
 
 _numbers = count(1)
 
 
 class Place(NamedTuple):
-    """A Message VPN's store that a test has for itself."""
+    """The place of a store that one test uses alone."""
 
     where: str
     """The folder, or the database's URL (``tests.store.victim``)."""
@@ -37,20 +37,20 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """An engine, as one test has it."""
+    """An engine, as one test uses it."""
 
     name: str
     place: Callable[[], Place]
-    """Where nothing is yet."""
+    """Returns a new place without a store."""
     check: Callable[[Place], list[str]]
-    """What of the promises a closed store breaks."""
+    """Returns the broken promises of a closed store."""
     state: Callable[[Place], State]
-    """All that can be seen of a closed store."""
+    """Returns the visible state of a closed store."""
     vpn: Callable[[], StoredVpn]
-    """A new empty one, maybe in place of the last."""
+    """Returns a new empty Message VPN, which may replace the last one."""
 
     def open(self, place: Place, options: StoreOptions) -> Store:
-        """The store there."""
+        """Open the store at this place."""
         return opened(stores_of(self.name, place.where, PARTITION_BITS), place.vpn, options, MADE_MS)
 
 
@@ -101,4 +101,4 @@ ADAPTERS: Final[dict[str, Callable[[pytest.FixtureRequest], Adapter]]] = {
 MARKED: Final = [
     pytest.param(name, marks=[pytest.mark.postgresql] if name == "postgresql" else []) for name in ADAPTERS
 ]
-"""As parameters of a test."""
+"""The engines as parameters of a test."""

@@ -1,4 +1,4 @@
-"""What the tests of the port share: each is run with every engine."""
+"""Fixtures of the port's tests, which run with every engine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.store.port.vpns import StoredVpn
 
 @pytest.fixture(params=MARKED)
 def adapter(request: pytest.FixtureRequest) -> Adapter:
-    """Each engine there is."""
+    """One engine after another."""
     return ADAPTERS[request.param](request)
 
 
 @pytest.fixture
 def new_vpn(adapter: Adapter) -> Callable[[], StoredVpn]:
-    """A new empty Message VPN at every call, maybe in place of the last."""
+    """Returns a new empty Message VPN at each call, which may replace the last one."""
     return adapter.vpn
 
 

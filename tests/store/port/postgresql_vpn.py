@@ -38,12 +38,12 @@ _numbers = count(1)
 
 
 def check_url(url: str, vpn: str) -> list[str]:
-    """What of the promises a closed store of a database breaks."""
+    """The broken promises of a closed store in a database."""
     return check.check_vpn(Database(url), vpn)
 
 
 def state_at(url: str, vpn: str) -> State:
-    """All that can be seen of it."""
+    """The visible state of a store in a database."""
     with Database(url).connect(vpn, "state") as connection:
         return state_of(connection)
 
@@ -72,7 +72,7 @@ class PostgresTables:
         return connection
 
     def clear(self) -> None:
-        """Empty it, which is quicker than to make another; its readers end."""
+        """Empty the tables, which is faster than to create new ones, and close the readers."""
         self._close_readers()
         self.execute(*(f"delete from {table}" for table in TABLES))
         self._connection.execute(
@@ -122,7 +122,7 @@ class PostgresTables:
         See ``StoredVpn``.
 
         Args:
-            server: A standby to be read from.
+            server: A standby to read from.
         """
         found = PostgresReader(
             partial(self._connect, server), self._schema, bounds(rows, page_bytes), largest_bytes, self._spans
@@ -150,7 +150,7 @@ class PostgresTables:
         return int(found)
 
     def reconnect(self) -> None:
-        """After the server was away."""
+        """Connect again after a restart of the server."""
         self._connection.close()
         self._connection = self._connect()
 

@@ -1,4 +1,4 @@
-"""Whenever the process that writes is killed, whichever engine it writes to."""
+"""Kills of a process that writes, with every engine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.store.port.adapters import Adapter, Place
 from tests.store.victim import opened, stores_of
 
 LINES = (1, 40, 300)
-"""After how many it is killed, each time."""
+"""Half the number of lines after which the process is killed, for each round."""
 
 
 def run_victim(engine: str, place: Place, lines: int) -> list[str]:
-    """Have one write until it has told of so much; what it told, the line cut off by the kill left out."""
+    """Kill a writing process after ``2 * lines`` lines; returns its complete lines."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.store.victim", engine, *place],
         stdout=subprocess.PIPE,
@@ -33,7 +33,7 @@ def run_victim(engine: str, place: Place, lines: int) -> list[str]:
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_again_and_again_keeps_its_word(adapter: Adapter) -> None:
-    """kill -9 in full flight, three times: every message that was told is there, and no id is ever told twice."""
+    """After each of three kills every logged message that was reported is stored; no id is reported twice."""
     place = adapter.place()
     told: set[int] = set()
     logged: set[int] = set()

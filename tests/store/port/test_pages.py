@@ -1,4 +1,4 @@
-"""Pages and their bounds, whichever engine they are read from."""
+"""Pages and their bounds, with every engine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore
 
 LARGE = 1 << 20
-"""More than any content here: with it, a reader looks at lengths before it reads contents."""
+"""A largest content that makes a reader look at lengths before it reads contents; no content here is so large."""
 
 QUEUE_ROUTE = route(1).number
-"""Of what lies on the queue of the tests alone."""
+"""The route of messages that only the queue 1 has."""
 
 NewVpn = Callable[[], StoredVpn]
 
@@ -34,7 +34,7 @@ EACH_HISTORY = settings(max_examples=times(15, 2_000))
 
 
 def all_pages(reader: Reader, position: int, end: int, patterns: Sequence[str] = ()) -> list[list[Row]]:
-    """The log from `position` to `end`, page by page."""
+    """The log from ``position`` on and below ``end``, page by page."""
     pages = []
     while position < end:
         page = reader.log_page(position, end, patterns)
@@ -46,7 +46,7 @@ def all_pages(reader: Reader, position: int, end: int, patterns: Sequence[str] =
 
 
 def delayed_of(model: NaiveStore, cursor: int) -> list[DelayedMessage]:
-    """What waits by a cursor for its time, in that order."""
+    """The delayed messages of a cursor, in the order of their times."""
     found = []
     for i, (due_ms, counted, retry) in model.cursors[cursor].delayed.items():
         row = model.messages[i]
@@ -81,8 +81,8 @@ def test_pages_joined_are_the_log_and_the_messages_of_routes(
     data: st.DataObject,
 ) -> None:
     """
-    From any id up to any other, whatever the bounds, every logged message is in exactly one page, in order, as stored;
-    with all held ones; and so is every message of some routes, merged or looked at one by one.
+    Between any two ids and with any bounds, each logged message is in exactly one page, in order, as stored. The same
+    holds for pages that include held messages, and for pages of some routes, whether those are merged or scanned.
     """
     vpn = new_vpn()
     model = vpn.write(history)
@@ -124,12 +124,12 @@ def test_pages_joined_are_the_log_and_the_messages_of_routes(
 def test_a_page_is_that_of_the_naive_store(
     new_vpn: NewVpn, history: list[list[Effect]], limit: int | None
 ) -> None:
-    """Rows and position of a page of routes and of the log, attempts, delays: as a store of dictionaries gives them."""
+    """Pages of routes and of the log, attempts, delayed messages and values equal those of the naive store."""
     vpn = new_vpn()
     model = vpn.write(history)
     reader, naive = vpn.open_reader(rows=20), NaivePages(model, 20)
     end = model.last_id + 1
-    # A dropped cursor holds none, once that is done.
+    # Whether no message is stored that only a dropped cursor holds.
     is_swept = vpn.stored() == [row for _, row in sorted(model.messages.items())]
     if is_swept:
         routes = sorted(model.routes)
@@ -164,7 +164,7 @@ def test_a_page_is_that_of_the_naive_store(
 
 
 def test_routes_of_different_lengths_are_merged(vpn: StoredVpn) -> None:
-    """One has nearly all messages, some have few: each message is on a page once, in order, however they are cut."""
+    """One route has nearly all messages, others have few: each message is on one page, in order, in few pages."""
     numbers = range(1, 9)
     batches: list[list[Effect]] = [[effect for n in numbers for effect in queue(n, f"q{n}")]]
     first = 1
@@ -195,7 +195,7 @@ def test_routes_of_different_lengths_are_merged(vpn: StoredVpn) -> None:
 )
 @EACH_HISTORY
 def test_a_page_is_bounded_in_bytes(new_vpn: NewVpn, sizes: list[int], page_bytes: int) -> None:
-    """A page holds the messages that fit, one at least: none could have taken the next one, too."""
+    """A page holds as many messages as fit, and at least one."""
     vpn = new_vpn()
     model = vpn.write([[publication(1, [bytes(size) for size in sizes], time_ms=MADE_MS)]])
     reader = vpn.open_reader(page_bytes=page_bytes, largest_bytes=LARGE)
@@ -208,7 +208,7 @@ def test_a_page_is_bounded_in_bytes(new_vpn: NewVpn, sizes: list[int], page_byte
 
 
 def test_a_page_scans_a_bounded_piece_of_the_log(vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In search of a rare topic, or of a logged message, a page ends after SCAN_IDS and says how far it is."""
+    """If no logged message, or none of a rare topic, comes within SCAN_IDS, the page ends there and is empty."""
     monkeypatch.setattr(vpn.reader_module, "SCAN_IDS", 10)
     vpn.write(
         [
@@ -226,7 +226,7 @@ def test_a_page_scans_a_bounded_piece_of_the_log(vpn: StoredVpn, monkeypatch: py
 
 @pytest.mark.parametrize("largest_bytes", [1, LARGE])
 def test_what_was_trimmed_is_not_missed_in_silence(vpn: StoredVpn, largest_bytes: int) -> None:
-    """A page from before the log's beginning is refused and says where the log begins now; from there on it is read."""
+    """A page from before the log's beginning raises LogTrimmed with the log's first id, where a read can begin."""
     made = publication(1, [b"x"] * 20, time_ms=MADE_MS)
     vpn.write([[made], [trimming(model_of([[made]]), 11)]])
     reader = vpn.open_reader(largest_bytes=largest_bytes)
@@ -240,7 +240,7 @@ def test_what_was_trimmed_is_not_missed_in_silence(vpn: StoredVpn, largest_bytes
 
 
 def test_nobody_reads_what_was_trimmed(vpn: StoredVpn) -> None:
-    """Whatever is asked for: what the log dropped and no endpoint needed is not there, what one needs is, once."""
+    """No read returns a trimmed message that no endpoint needs; one that an endpoint needs comes once."""
     made: list[list[Effect]] = [
         queue(1, "q"),
         [publication(1, [b"x"] * 10, topic="t", time_ms=MADE_MS)],
@@ -260,7 +260,7 @@ def test_nobody_reads_what_was_trimmed(vpn: StoredVpn) -> None:
 
 
 def test_what_the_store_takes_of_its_disk_grows_with_it(vpn: StoredVpn) -> None:
-    """By what is written, about; what is left is known of a file, and not of a database somewhere else."""
+    """The size grows by about what is written; the disk's free space is known of a file, but not of a database."""
     vpn.write([[publication(1, [b"x"] * 10, time_ms=MADE_MS)]])
     before = vpn.open_reader().disk()
     vpn.write([[publication(11, [bytes(100_000)] * 20, time_ms=MADE_MS)]])
@@ -271,7 +271,7 @@ def test_what_the_store_takes_of_its_disk_grows_with_it(vpn: StoredVpn) -> None:
 
 
 def test_attempts_are_those_counted(vpn: StoredVpn) -> None:
-    """Messages with failed deliveries, by one cursor and within the bounds; the others are not named."""
+    """Only messages with failed deliveries are returned, of one cursor and within the bounds."""
     made = publication(1, [b"x"] * 30, endpoints=(1, 2), time_ms=MADE_MS)
     counts = [CountAttempts(1, [(3, 1), (20, 2), (21, 5)]), CountAttempts(2, [(4, 9)])]
     vpn.write([[*queue(1, "q"), *queue(2, "r"), made], counts])
@@ -282,7 +282,7 @@ def test_attempts_are_those_counted(vpn: StoredVpn) -> None:
 
 
 def test_what_waits_for_its_time_and_is_cancelled_is_let_go_of(vpn: StoredVpn) -> None:
-    """It waits no longer, and its failed deliveries are forgotten; of what the log has not, nothing is left."""
+    """A cancelled message is no longer delayed, its failed deliveries are deleted, and so is itself if not logged."""
     due_ms = MADE_MS + 5
     model = vpn.write([queue(1, "q")])
     for first, is_logged in ((1, True), (3, False)):
@@ -301,7 +301,7 @@ def test_what_waits_for_its_time_and_is_cancelled_is_let_go_of(vpn: StoredVpn) -
 
 @pytest.mark.parametrize("topic", ["a\x01b", "\x01;", "\x010", "ä/\x01", "a;b", "€" * 60])
 def test_topics_come_as_they_were(vpn: StoredVpn, topic: str) -> None:
-    """Whatever characters an engine has its own use for, alone on a page and among others."""
+    """A topic is read as written, even if it has characters that an engine uses to pack or escape topics."""
     effects = [
         publication(1, [b"x"] * 5, topic=topic, time_ms=MADE_MS),
         publication(6, [b"x"], topic="other", time_ms=MADE_MS),
@@ -334,8 +334,8 @@ def test_what_is_not_what_was_written_is_not_given(
     vpn: StoredVpn, damage: str, rows: int, largest: int
 ) -> None:
     """
-    What comes before it is; then it is named, whichever way it is read, and the reader says from then on that it met
-    damage.
+    Messages before the damaged one are read. Every read that reaches it fails and names it, and the reader reports the
+    damage from then on.
     """
     made = publication(1, [b"x"] * 20, endpoints=(1,), time_ms=MADE_MS)
     vpn.write([queue(1, "q"), [made]])
@@ -362,7 +362,7 @@ def test_what_is_not_what_was_written_is_not_given(
 
 
 def test_what_cannot_be_read_is_an_error_of_the_port(vpn: StoredVpn) -> None:
-    """Where the engine fails, `ReadFailed` says its reason, from a thread of the pool, too."""
+    """If the engine fails, ``ReadFailed`` has its reason, also from a thread of the pool."""
     vpn.write([])
     reader = vpn.open_reader()
     vpn.execute("alter table message rename to gone")

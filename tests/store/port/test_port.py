@@ -1,4 +1,4 @@
-"""What every engine's store does, through the port alone: compared with the store that is dictionaries."""
+"""What every engine's store does, through the port only, compared with the naive store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from tests.support.chance import times
 from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore
 
-# --- What every engine's store does, through the port alone: compared with the store that is dictionaries -------------
+# --- What every engine's store does, through the port only, compared with the naive store -----------------------------
 
 PAGE_ROWS = 20
 OPTIONS = StoreOptions(
@@ -62,7 +62,7 @@ OPTIONS = StoreOptions(
 
 
 def write(store: Store, batches: Sequence[Sequence[Effect]]) -> None:
-    """Commit batches, each told of without an error, and close."""
+    """Commit batches, none of which may fail, and close the store."""
     errors: list[WriteFailed | None] = []
     writer = store.start_writer(lambda told, error: errors.extend([error] * len(told)))
     for effects in batches:
@@ -73,7 +73,7 @@ def write(store: Store, batches: Sequence[Sequence[Effect]]) -> None:
 
 
 def check_recovered(found: Recovered, model: NaiveStore) -> None:
-    """What a start finds is what the naive store has; routes that no message names may be gone."""
+    """Assert that a start finds what the naive store has; routes that no message names may be missing."""
     known = model.recover(found.log.generation)
     for field in fields(Recovered):
         if field.name != "routes":
@@ -94,8 +94,8 @@ def check_recovered(found: Recovered, model: NaiveStore) -> None:
 @given(history=histories())
 def test_what_was_committed_is_found_and_read(adapter: Adapter, history: list[list[Effect]]) -> None:
     """
-    After any history, closed and opened again: all tables are a recount, what is found and read is the naive store's,
-    and no promise is broken.
+    After any history, a store that is closed and opened again equals the naive store in its tables, in what the start
+    finds and in what is read, and keeps every promise.
     """
     place, model = adapter.place(), empty_model()
     write(adapter.open(place, OPTIONS), history)
@@ -120,26 +120,26 @@ def test_what_was_committed_is_found_and_read(adapter: Adapter, history: list[li
             found |= {row[0] for row in page.rows}
             assert page.position > after
             after = page.position - 1
-        # What was dropped may still be there for a while, and is nobody's.
+        # Messages of a dropped cursor may still be stored for a while.
         assert found >= ids
 
 
 @pytest.fixture
 def place(adapter: Adapter) -> Place:
-    """Where nothing is yet."""
+    """A place without a store."""
     return adapter.place()
 
 
 @pytest.fixture
 def opened(adapter: Adapter, place: Place) -> Callable[[], Store]:
-    """Opens the store there, again and again."""
+    """Opens the store at that place, at each call."""
     return lambda: adapter.open(place, OPTIONS)
 
 
 def test_a_purged_and_trimmed_store_goes_on(
     adapter: Adapter, place: Place, opened: Callable[[], Store]
 ) -> None:
-    """Held, trimmed, purged, settled, delayed, with restarts between: each start finds what there is, and goes on."""
+    """Messages are trimmed, purged, settled and delayed with a restart after each step: each start finds all of it."""
     model = empty_model()
     steps: list[Callable[[], Sequence[Effect]]] = [
         lambda: [*queue(1, "q"), *queue(2, "r")],
@@ -162,7 +162,7 @@ def test_a_purged_and_trimmed_store_goes_on(
 
 
 def test_it_says_what_it_is(opened: Callable[[], Store]) -> None:
-    """Its engine with a version, and its place."""
+    """A store names its engine with a version, and its place."""
     with closing(opened()) as store:
         assert any(character.isdigit() for character in store.engine)
         assert store.place
@@ -188,7 +188,7 @@ def test_text_may_hold_any_character(adapter: Adapter, place: Place, opened: Cal
 
 
 def test_who_is_at_fault_fails_alone(adapter: Adapter, place: Place, opened: Callable[[], Store]) -> None:
-    """Of what is committed together, what cannot be written fails, whoever refuses it; all else is there, in order."""
+    """A batch that the driver or the engine refuses fails alone; batches submitted with it are stored, in order."""
     store = opened()
     told: list[tuple[Batch, WriteFailed | None]] = []
     writer = store.start_writer(lambda batches, error: told.extend((batch, error) for batch in batches))
@@ -201,7 +201,7 @@ def test_who_is_at_fault_fails_alone(adapter: Adapter, place: Place, opened: Cal
     sent = [submit(*queue(1, "q"))]
     bad = [submit(SaveSubscription(1, "\ud800"))]
     sent += [*bad, *[submit(publication(n, [b"x"], time_ms=MADE_MS)) for n in range(2, 40)]]
-    # What the engine refuses: an id twice.
+    # The engine refuses an id that exists.
     bad += [submit(publication(2, [b"y"] * count, time_ms=MADE_MS)) for count in (1, 100)]
     sent += [*bad[1:], *[submit(publication(n, [b"x"], time_ms=MADE_MS)) for n in range(40, 60)]]
     store.close()
@@ -211,11 +211,11 @@ def test_who_is_at_fault_fails_alone(adapter: Adapter, place: Place, opened: Cal
 
 
 def test_a_record_of_a_replay_that_was_not_committed_is_not_written_later() -> None:
-    """It stands or falls with what a job published: a store does not keep it for its next transaction."""
+    """A replay's record fails together with the messages published with it, and is not retried without them."""
     assert issubclass(SaveReplayRecord, UNDONE_BY_FAILURE)
 
 
-# --- Erased contents are out of an engine's files, and of what its readers give, once that was asked for --------------
+# --- Erased contents are neither read nor in the engine's files after a scrub -----------------------------------------
 
 WAIT_SECONDS = 20
 SECRET = b"what nobody is to know any more "
@@ -230,7 +230,7 @@ def store(opened: Callable[[], Store]) -> Iterator[Store]:
 
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_what_was_erased_is_neither_read_nor_in_files(store: Store, tmp_path: Path, size: int) -> None:
-    """In one page and in many: the others are as they were, and the markers are sound."""
+    """Whether the content fills one page or many: the marker is read in its place, next to unchanged messages."""
     committed, errors = Event(), []
 
     def on_commit(_batches: list[Batch], error: WriteFailed | None) -> None:
@@ -254,7 +254,7 @@ def test_what_was_erased_is_neither_read_nor_in_files(store: Store, tmp_path: Pa
 
 
 def test_draining_waits_for_reads_that_began_before(store: Store) -> None:
-    """As long as one is under way it does not return; with none it does."""
+    """``drain`` returns after the reads that were submitted before it are done."""
     store.start_writer(lambda _batches, _error: None)
     go_on, order = Event(), []
     reading = store.reader.submit(lambda: (go_on.wait(WAIT_SECONDS), order.append("read")))
@@ -266,7 +266,7 @@ def test_draining_waits_for_reads_that_began_before(store: Store) -> None:
     assert order == ["read", "behind"]
 
 
-# --- The check of a store: silent on a sound one, and it finds each thing that can be wrong ---------------------------
+# --- The check of a store: it reports nothing of a sound store, and each kind of damage -------------------------------
 
 BOTH = route(1, 2).number
 
@@ -278,8 +278,8 @@ INDEX = (
 
 def make_sound(vpn: StoredVpn) -> None:
     """
-    Something of everything: two queues, one emptied, one by priority, a replay; messages logged, held by routes and by
-    references, and trimmed; a point and an index.
+    Fill a sound store with rows in most tables: a queue with a replay, a purged one, and one by priority; messages that
+    are logged, held by routes or references, or trimmed; a point and an index.
     """
     model = empty_model()
     written: list[Sequence[Effect]] = []
@@ -370,13 +370,13 @@ DAMAGES: Final[Mapping[str, str]] = {
     "point p stands at 16, behind the log's last id 14": "update point set position = 16",
     "message 3 is filed in segment 5 of the index instead of 0": "update property_value set segment = 5",
 }
-"""What is said of a damage, and the damage."""
+"""What the check reports, and the SQL that does the damage."""
 
 OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {
         "message 3 is in the log, which begins at 4": "update log set first_id = 4",
         "message 1 is held by 3 endpoints on record, and 2 need it": "update message set held = 3 where id = 1",
-        # Its log's row holds up to its last id: what was published since says the rest by itself.
+        # In SQLite the log's row may be older than the newest messages, which the check adds up itself.
         "the log has 384 bytes on record up to 13, and holds 338": "update log set last_id = 13",
     },
     "postgresql": {
@@ -393,7 +393,7 @@ OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def test_each_damage_is_found_and_each_promise_is_tested(adapter: Adapter, vpn: StoredVpn) -> None:
-    """Each planted damage is named, with the rows it is about; for each promise there is one that breaks it."""
+    """The check names each damage and its rows, and each promise is broken by at least one of them."""
     told: list[str] = []
     make_sound(vpn)
     vpn.save()
@@ -409,7 +409,7 @@ def test_each_damage_is_found_and_each_promise_is_tested(adapter: Adapter, vpn: 
 
 
 def test_much_damage_is_counted_rather_than_listed(vpn: StoredVpn) -> None:
-    """A thousand broken rows give a few examples and a number."""
+    """Of a thousand broken rows the check gives a few examples and the number of the rest."""
     make_sound(vpn)
     vpn.execute(*(f"insert into subscription values (9, 't/{k}')" for k in range(1_000)))
     found = vpn.check()

@@ -1,4 +1,4 @@
-"""Searches, and what a page looks at, whichever engine looks: never another answer than reading it all."""
+"""Searches and probes of the log, with every engine: the answers are those of reading every message."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tests.support.chance import times
 from tests.support.messages import HELD_ROUTE, row, trade
 from tests.support.naive_reader import NaivePages
 
-# --- Searches, page by page, whichever engine looks: never another answer than reading it all -------------------------
+# --- Searches, page by page: the answers are those of reading every message -------------------------------------------
 
 LARGEST = 1 << 10
-"""No content of small messages is longer."""
+"""A bound on the contents of these small messages."""
 
 
 def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
@@ -43,7 +43,7 @@ def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
 def result(
     reader: Reader, what: Search, patterns: Sequence[str], position: int, end: int
 ) -> tuple[int | None, int]:
-    """What a search finds, page by page, and how many pages that took."""
+    """What a search finds, page by page, and the number of pages."""
     pages = 0
     while position < end:
         page = reader.search_page(what, patterns, position, end)
@@ -62,14 +62,14 @@ def published(rows: Sequence[Row]) -> Publication:
 
 
 def publish(vpn: StoredVpn, rows: Sequence[Row], index: Sequence[str] = ()) -> None:
-    """Each by itself, after a start with this index."""
+    """Publish the messages one by one, after a start with this index."""
     vpn.commit([], index)
     if rows:
         vpn.commit([published([one]) for one in rows])
 
 
 def test_what_the_index_does_not_reach_is_read(vpn: StoredVpn) -> None:
-    """A message from before its property was indexed is found, and so is one from after it was not any more."""
+    """Messages from before their property was indexed, and from after it no longer was, are found by reading."""
     publish(vpn, [row(i, trade(message_id=f"m-{i}")) for i in range(1, 11)])
     publish(vpn, [row(i, trade(message_id=f"m-{i}")) for i in range(11, 21)], ["message-id"])
     publish(vpn, [row(i, trade(message_id=f"m-{i}")) for i in range(21, 31)])
@@ -82,19 +82,19 @@ def test_what_the_index_does_not_reach_is_read(vpn: StoredVpn) -> None:
 def test_a_page_is_bounded_however_much_speaks_for_a_message(
     vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch, index: tuple[str, ...]
 ) -> None:
-    """A page looks at so many candidates and no more, so that ten thousand messages of one id are many short pages."""
+    """A page looks at a bounded number of candidates, so many messages of one id give many short pages."""
     monkeypatch.setattr(vpn.search_module, "PAGE_CANDIDATES", 10)
     publish(vpn, [row(i, trade(message_id="same"), f"t/{i}") for i in range(1, 101)], index)
     reader = vpn.open_reader()
     patterns = ("t/95",)
     wanted = search_of("message-id:same", patterns)
-    # The store's own look at topics comes before the candidates are counted, where nothing is looked up.
+    # Without the index, the store filters by topic before candidates are counted.
     assert result(reader, wanted, patterns, 1, 101) == (95, 10 if index else 1)
     assert result(reader, wanted, (">",), 1, 101) == (95, 10)
 
 
 def test_a_page_looks_through_so_many_bytes(vpn: StoredVpn) -> None:
-    """Large messages make a page short: it looks through its bytes and one message more at most."""
+    """A page of large messages is short: it looks through its number of bytes, and at most one message more."""
     publish(vpn, [row(i, trade("x" * 10_000, message_id=f"m-{i}")) for i in range(1, 41)])
     reader = vpn.open_reader(page_bytes=50_000, largest_bytes=11_000)
     assert result(reader, search_of("message-id:m-40"), (">",), 1, 41) == (40, 8)
@@ -106,7 +106,7 @@ def test_a_page_looks_through_so_many_bytes(vpn: StoredVpn) -> None:
 @pytest.mark.parametrize("needle", ["", "kind = 'trade' AND "])
 @pytest.mark.parametrize("index", [[], ["kind"]])
 def test_a_page_asks_so_much(vpn: StoredVpn, needle: str, index: list[str]) -> None:
-    """Messages that are costly to ask make a page short, however they are found: others have their turn soon."""
+    """Messages that are costly to evaluate make a page short, with and without an index, so others need not wait."""
     costly = [row(i, trade(properties={"kind": "trade", "x": "ab" * 20_000})) for i in range(1, 41)]
     publish(vpn, costly, index)
     wanted = search_of(f"match:{needle}x LIKE '%a_c%'")
@@ -116,14 +116,14 @@ def test_a_page_asks_so_much(vpn: StoredVpn, needle: str, index: list[str]) -> N
 
 
 def test_the_first_of_several_readings_is_found(vpn: StoredVpn) -> None:
-    """A text that stands for ids of two types finds the older message, whatever the order of their texts."""
+    """A text that can mean a binary or a string id finds the older message, whichever type it has."""
     publish(vpn, [row(1, trade(message_id=b"\xbe\xef")), row(2, trade(message_id="BEEF"))], ["message-id"])
     assert result(vpn.open_reader(), search_of("message-id:BEEF"), (">",), 1, 3)[0] == 1
 
 
 @pytest.mark.parametrize("index", [(), ("message-id",)])
 def test_what_was_trimmed_is_not_found(vpn: StoredVpn, index: tuple[str, ...]) -> None:
-    """Neither by the index nor by its bytes nor by a look at each, though its row and its entry may be there yet."""
+    """A trimmed message is found neither by the index nor by a scan, though its row and entry may still be stored."""
     publish(vpn, [row(i, trade(message_id="same")) for i in range(1, 21)], index)
     vpn.commit([TrimLog(1, 11, [], [])])
     reader = vpn.open_reader()
@@ -131,11 +131,11 @@ def test_what_was_trimmed_is_not_found(vpn: StoredVpn, index: tuple[str, ...]) -
         assert result(reader, search_of(text), (">",), 1, 21)[0] == 11
 
 
-# --- what is filed --------------------------------------------------------------------------------------------------
+# --- what is indexed ------------------------------------------------------------------------------------------------
 
 
 def test_without_an_index_no_message_is_looked_into(vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no property is configured nothing more is done for a message than before, and nothing is filed."""
+    """Where no property is configured, no message is parsed for the index, and the index has no rows."""
     for engine in ("sqlite", "postgresql"):
         monkeypatch.delattr(f"store.{engine}.transaction.index_entries")
     publish(vpn, [row(1, trade(message_id="m-1"))])
@@ -143,7 +143,7 @@ def test_without_an_index_no_message_is_looked_into(vpn: StoredVpn, monkeypatch:
 
 
 def test_only_configured_properties_of_logged_messages_are_filed(vpn: StoredVpn) -> None:
-    """One row for each configured property that a logged message has; none for what the log does not hold."""
+    """The index has a row for each configured property of a logged message, and none for unlogged messages."""
     rows = [
         row(1, trade(message_id="m-1", properties={"tradeId": "T", "side": "buy"})),
         row(2, trade(properties={"side": "buy"})),
@@ -154,7 +154,7 @@ def test_only_configured_properties_of_logged_messages_are_filed(vpn: StoredVpn)
 
 
 def test_a_span_lasts_while_its_property_is_configured(vpn: StoredVpn) -> None:
-    """A property is indexed from the start that names it to the start that no longer does, each time anew."""
+    """A span begins at the start that configures the property and ends at the start that no longer does."""
     for i, index in enumerate([(), ("a",), ("a", "b"), ("b",), ("b", "a")], 1):
         publish(vpn, [row(i, trade())], index)
     spans = [(span.name, span.first_id, span.end_id) for span in vpn.open_reader()._indexed]
@@ -164,7 +164,7 @@ def test_a_span_lasts_while_its_property_is_configured(vpn: StoredVpn) -> None:
 def test_an_indexed_message_is_found_without_reading_the_log(
     vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a span one page looks the message up; no other way of searching is taken."""
+    """Within a span one page of the index finds the message, without a scan or a page of the log."""
     publish(vpn, [row(i, trade(properties={"tradeId": f"T-{i}"})) for i in range(1, 400)], ["tradeId"])
     reader = vpn.open_reader(rows=10)
     monkeypatch.delattr(PooledReader, "_scan")
@@ -233,7 +233,7 @@ def test_the_index_finds_what_a_scan_finds(
     candidates: int,
     segments: int,
 ) -> None:
-    """Whatever was indexed when, and however small the pages: a search finds the first message that it takes."""
+    """With any spans and any bounds of a page, a search finds the first matching message."""
     vpn = new_vpn()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vpn.search_module, "PAGE_CANDIDATES", candidates)
@@ -257,11 +257,11 @@ def test_the_index_finds_what_a_scan_finds(
             assert result(reader, wanted, patterns, first, end)[0] == expected
 
 
-# --- Topics that a page looks at, and questions to the log, whichever engine answers them -----------------------------
+# --- Topics of a page, and probes of the log, with every engine -------------------------------------------------------
 
 NewVpn = Callable[[], StoredVpn]
 
-# Each with what SQL's own patterns could take for something of theirs.
+# With characters that have a meaning in SQL's own patterns.
 _pieces = st.text(alphabet='ab*>?[]!#-^ä%_\\"{},', max_size=3)
 _topics = st.lists(_pieces, min_size=1, max_size=4).map("/".join).filter(bool)
 _levels = st.one_of(_pieces.filter(bool), st.sampled_from(["*", "a*", "ab*", "[a*", "?*", "_*", "%*", "\\*"]))
@@ -269,7 +269,7 @@ _levels = st.one_of(_pieces.filter(bool), st.sampled_from(["*", "a*", "ab*", "[a
 
 @st.composite
 def topic_patterns(draw: st.DrawFn) -> str:
-    """A topic pattern, one with an exception mark among them."""
+    """A topic pattern, sometimes an exception."""
     text = "/".join(draw(st.lists(_levels, min_size=1, max_size=4))) + draw(st.sampled_from(["", "", "/>"]))
     text = draw(st.sampled_from([text, text, text, "!" + text, ">"]))
     try:
@@ -281,7 +281,7 @@ def topic_patterns(draw: st.DrawFn) -> str:
 
 @st.composite
 def topics_near(draw: st.DrawFn, texts: Sequence[str]) -> str:
-    """A topic; often one of those a pattern is about, or one just beside."""
+    """A topic, often one that one of the patterns matches or nearly matches."""
     pattern = draw(st.sampled_from(texts)).removeprefix("!")
     rest = draw(st.sampled_from(["", "a", "b/c", "/"]))
     if pattern.endswith(">"):
@@ -293,7 +293,7 @@ def topics_near(draw: st.DrawFn, texts: Sequence[str]) -> str:
 @given(data=st.data(), patterns=st.lists(topic_patterns(), min_size=1, max_size=4))
 @settings(max_examples=times(30, 2_000))
 def test_no_topic_that_matches_is_left_out(new_vpn: NewVpn, data: st.DataObject, patterns: list[str]) -> None:
-    """A page has every message that a pattern matches (it may have more: the caller looks again)."""
+    """A page has every message that a pattern matches. It may have more, as the caller matches topics again."""
     vpn = new_vpn()
     topics = [data.draw(topics_near(patterns)) for _ in range(5)]
     vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS) for k, t in enumerate(topics)]])
@@ -305,7 +305,7 @@ def test_no_topic_that_matches_is_left_out(new_vpn: NewVpn, data: st.DataObject,
 
 
 def test_what_patterns_without_wildcards_do_not_name_is_left_out(vpn: StoredVpn) -> None:
-    """The condition is worth having: literal topics are exact, and a wildcard keeps other beginnings out."""
+    """Literal topics are matched exactly, and wildcards leave out topics with another beginning."""
     topics = ["a", "a/b", "a/bc", "b", "b/b", "a*b", "a_b", "a%b", "axb"]
     vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS) for k, t in enumerate(topics)]])
     reader = vpn.open_reader()
@@ -326,7 +326,7 @@ def test_what_patterns_without_wildcards_do_not_name_is_left_out(vpn: StoredVpn)
 @pytest.mark.parametrize("pattern", ["t/{}", "t/{}/*"], ids=["literals", "wildcards"])
 @pytest.mark.parametrize("count", [MOST_WILDCARDS, MOST_LITERALS, 5_000])
 def test_an_endpoint_may_have_thousands_of_subscriptions(vpn: StoredVpn, pattern: str, count: int) -> None:
-    """However many patterns there are, the engine takes the query, and what the last one matches is found."""
+    """The engine accepts a query of any number of patterns, and finds what the last pattern matches."""
     patterns = [pattern.format(k) for k in range(count)]
     topic = patterns[-1].replace("*", "x")
     vpn.write([[publication(1, [b"x"], topic=topic, time_ms=MADE_MS)]])
@@ -338,7 +338,7 @@ def test_an_endpoint_may_have_thousands_of_subscriptions(vpn: StoredVpn, pattern
 
 @st.composite
 def _sparse_logs(draw: st.DrawFn) -> list[Effect]:
-    """Publications with equal times, holes in the ids, and some that the log does not hold."""
+    """Publications with equal times and gaps in the ids, some of them not logged."""
     effects: list[Effect] = [*queue(1, "q")]
     position, time = 1, MADE_MS
     for count, step, hole, is_logged in draw(
@@ -361,8 +361,8 @@ PROBED = settings(max_examples=times(10, 2_000))
 @example(effects=[], trimmed=0)
 def test_times_are_found_exactly(new_vpn: NewVpn, effects: list[Effect], trimmed: int) -> None:
     """
-    For every time there is, and others: a place in the log before which all arrived earlier, and no other did; and the
-    first logged message that arrived then or later.
+    For any time, ``positions_since`` separates the logged messages that arrived earlier from the rest, and
+    ``first_since`` is the first of the rest.
     """
     vpn = new_vpn()
     model = vpn.write([effects])
@@ -383,7 +383,7 @@ def test_times_are_found_exactly(new_vpn: NewVpn, effects: list[Effect], trimmed
 
 
 PATTERNS = st.sampled_from([(), (">",), ("a/>",), ("a/b",), ("none",)])
-"""What may be asked of topics: all, some, one, and none that there is."""
+"""Patterns that match all topics, some, one and none."""
 
 
 @PROBED
@@ -392,8 +392,8 @@ def test_probes_answer_as_a_look_at_every_message_would(
     new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], rows: int, data: st.DataObject
 ) -> None:
     """
-    Of the logged messages alone: those whose topics match, each once, newest first, and with how long they are, page by
-    page, from any id to any other; times of messages, and the last one of a topic.
+    Probes see logged messages only. ``topics_below`` and ``lengths_page`` give each matching message once, newest first
+    or with its length, between any two ids. Compared are also the times of messages, and the last one of a topic.
     """
     vpn = new_vpn()
     model = vpn.write(history)
@@ -437,7 +437,7 @@ def newest_first(
     patterns: tuple[str, ...],
     matches: Callable[[str], bool],
 ) -> list[tuple[int, str]]:
-    """All of it; what was trimmed ends it."""
+    """The matching messages below ``before``, newest first, down to ``first`` or to where the log was trimmed."""
     found: list[tuple[int, str]] = []
     while before > first:
         try:

@@ -1,6 +1,4 @@
-"""
-Message VPNs for the tests of what every engine's store does: filled by a test, and looked at.
-"""
+"""A Message VPN in any engine, for the tests of the port to fill and inspect."""
 
 from __future__ import annotations
 
@@ -21,45 +19,45 @@ class StoredVpn(Protocol):
     """One Message VPN in an engine."""
 
     reader_module: ModuleType
-    """Where the bounds of its pages are constants."""
+    """The module with the bounds of pages, for tests to change."""
     search_module: ModuleType
-    """Where those of searches are."""
+    """The module with the bounds of searches."""
     promises: tuple[Promise, ...]
-    """Which its check looks for."""
+    """The promises that the check of this engine tests."""
 
     def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
-        """Commit batches to what is empty; the naive store that holds the same."""
+        """Commit batches to an empty store; returns the naive store that holds the same."""
 
     def commit(self, effects: Sequence[Effect], index: Sequence[str] | None = None) -> None:
-        """One batch; ``index``: properties that are indexed from now on, as at a start with them."""
+        """Commit one batch; ``index``: the properties indexed from now on, as after a start with them."""
 
     def stored(self) -> list[Row]:
-        """Its messages, with those that only a dropped cursor still holds."""
+        """The stored messages, including those that only a dropped cursor still holds."""
 
     def open_reader(self, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int = 64) -> Reader:
-        """A reader, closed with this."""
+        """Open a reader, which is closed together with this object."""
 
     def check(self) -> list[str]:
-        """What of the promises is broken."""
+        """The broken promises."""
 
     def execute(self, *statements: str) -> None:
-        """SQL of an operator, or of something that does damage."""
+        """Execute SQL as an operator would, or to do damage."""
 
     def save(self) -> None:
-        """Remember what it has, for ``restore``."""
+        """Save the contents for ``restore``."""
 
     def restore(self) -> None:
-        """Have that again, whatever was done to it."""
+        """Replace the contents by the saved ones."""
 
     def count(self, table: str) -> int:
-        """How many rows a table has."""
+        """The number of rows of a table."""
 
     def close(self) -> None:
-        """End what was opened."""
+        """Close the readers and connections."""
 
 
 def model_of(batches: Iterable[Sequence[Effect]]) -> NaiveStore:
-    """What a store that is dictionaries holds after these."""
+    """The naive store after these batches."""
     model = empty_model()
     for effects in batches:
         applied(model, effects)

@@ -1,4 +1,4 @@
-"""What the tests of the adapter share: Message VPNs in one database, each of a test's own."""
+"""Fixtures of the adapter's tests: Message VPNs in one database, one per test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that ask for the server need one."""
+    """Mark the tests that use the server's fixture."""
     for item in items:
         if "postgresql" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.postgresql)
@@ -24,13 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def database(postgresql: Server) -> str:
-    """The name of one that is these tests' own."""
+    """The name of a database for these tests."""
     return postgresql.new_database()
 
 
 @pytest.fixture
 def vpn(postgresql: Server, database: str) -> Iterator[PostgresVpn]:
-    """A Message VPN that nobody else has."""
+    """A new Message VPN."""
     found = PostgresVpn(postgresql, database, f"vpn-{next(_numbers)}")
     yield found
     found.close()
@@ -38,31 +38,31 @@ def vpn(postgresql: Server, database: str) -> Iterator[PostgresVpn]:
 
 @pytest.fixture
 def asked(vpn: PostgresVpn) -> Iterator[Connection]:
-    """A connection to look at its tables."""
+    """A connection to the tables of ``vpn``."""
     with Database(vpn.url).connect(vpn.name, "test") as connection:
         yield connection
 
 
 @pytest.fixture
 def gateway(vpn: PostgresVpn) -> Gateway:
-    """One that has its store."""
+    """A gateway that has the store of ``vpn``."""
     return vpn.gateway()
 
 
 @pytest.fixture
 def proxy(vpn: PostgresVpn) -> Proxy:
-    """Between a gateway and the server."""
+    """A proxy between a gateway and the server."""
     return vpn.proxy()
 
 
 @pytest.fixture
 def behind(vpn: PostgresVpn, proxy: Proxy) -> Gateway:
-    """A gateway that has its store behind that proxy."""
+    """A gateway that has the store of ``vpn``, and reaches it through ``proxy``."""
     return vpn.gateway(vpn.stores(proxy))
 
 
 @pytest.fixture
 def waited_for(postgresql: Server) -> Iterator[Server]:
-    """The server, of which every commit waits for a standby that never comes, while the test has it so."""
+    """The server, for tests that make its commits wait for a standby; reset after the test."""
     yield postgresql
     wait_for_standby(postgresql, "")

@@ -1,6 +1,6 @@
 """
-The writer's connection cut at every step of a transaction, swallowed, refused: what is told is there, once, and what is
-there is told.
+The writer's connection fails at every step of a transaction: each batch reported as committed is stored once, and each
+stored batch is reported.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import eventually
 from tests.support.tcp_proxy import Fate, Proxy, Way
 
-# --- The writer's connection cut at every step of a transaction, swallowed, refused ---------------------------------
+# --- The writer's connection is cut at every step of a transaction, swallows bytes, or is refused -------------------
 
 
 class OneMishap:
     """
-    Something happens to the chunk with a number, of all that go one way from now on, and have some bytes in them; and
-    nothing after.
+    Applies a fate to one chunk: the one with this number among those that go this way and contain these bytes. All
+    other chunks pass.
     """
 
     def __init__(self, way: Way, number: int, fate: Fate, having: bytes = b"") -> None:
@@ -70,8 +70,8 @@ def test_a_connection_that_is_cut_at_any_step(
     behind: Gateway, proxy: Proxy, asked: Connection, way: Way, fate: Fate, size: int
 ) -> None:
     """
-    Messages, a settlement and a trimming are committed, with a cut at one step after the other, until there is none
-    left at which to cut: each is done once, and told of without an error.
+    Messages, a settlement and a trim are committed, each time with a cut one step later, until no step is left. Each
+    batch is stored once, and reported without an error.
     """
     behind.write(*queue(1, "q"))
     for step in count():
@@ -93,7 +93,7 @@ def test_a_connection_that_is_cut_at_any_step(
 def test_an_answer_that_never_comes(
     behind: Gateway, proxy: Proxy, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection stands, and the answer to what was sent was swallowed: it is looked for after a while."""
+    """The connection stays open but the answer is lost: after a while the writer looks whether it has committed."""
     monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 0.5)
     partitions = b"select count(*) from pg_inherits where inhparent = to_regclass('message')"
     eventually(lambda: asked.execute(partitions).fetchall() == [(2,)], "the first partitions")
@@ -107,7 +107,7 @@ def test_an_answer_that_never_comes(
 def test_publishers_wait_for_a_database_that_is_gone(
     behind: Gateway, proxy: Proxy, asked: Connection
 ) -> None:
-    """Nothing is told while it cannot be reached; when it can, all is done, in order."""
+    """Nothing is reported while the database cannot be reached; afterwards everything is committed in order."""
     _break(proxy)
     sent = [behind.submit(publication(n, [b"x"], time_ms=MADE_MS)) for n in range(1, 20)]
     before = proxy.connections
@@ -119,7 +119,7 @@ def test_publishers_wait_for_a_database_that_is_gone(
 
 
 def test_an_idle_writer_finds_its_connection_lost(behind: Gateway, proxy: Proxy) -> None:
-    """By its heartbeat: the next message need not wait for a new connection."""
+    """The heartbeat finds the loss and connects again, before the next message needs the connection."""
     proxy.cut()
     behind.beat()
     assert behind.told == []
@@ -129,7 +129,7 @@ def test_an_idle_writer_finds_its_connection_lost(behind: Gateway, proxy: Proxy)
 def test_a_closed_writer_gives_up(
     behind: Gateway, proxy: Proxy, asked: Connection, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """What could not be written within moments is reported, and the end comes, though no answer does."""
+    """Closing does not wait for an unreachable database: what is not written soon is reported as failed."""
     monkeypatch.setattr("store.postgresql.writer.CLOSE_SECONDS", 0.5)
     if way == "no answer":
         proxy.fate = lambda way, number, chunk: Fate.SWALLOW
@@ -147,14 +147,14 @@ def test_taken_over_while_it_was_cut_off(
     vpn: PostgresVpn, behind: Gateway, proxy: Proxy, asked: Connection, moment: str
 ) -> None:
     """
-    Another gateway takes over while this one cannot reach the database: what it had not committed is never stored, and
-    what it sends from then on fails, all of it as Deposed.
+    Another gateway takes over while this one cannot reach the database. What this one had not committed is never
+    stored, and it and everything sent later fails as Deposed.
     """
     behind.publish(1, b"first")
     if moment == "before":
         _break(proxy)
     else:
-        # The transaction has begun.
+        # The takeover comes in the middle of the transaction.
         proxy.fate = OneMishap(Way.TO_SERVER, 0, Fate.HALVE_AND_CUT, b"lost")
         proxy.refuses = True
     lost = behind.submit(publication(2, [b"lost"] * (FEW + 1), time_ms=MADE_MS))
@@ -168,7 +168,7 @@ def test_taken_over_while_it_was_cut_off(
 
 
 def test_a_server_that_was_restarted(vpn: PostgresVpn, gateway: Gateway, asked: Connection) -> None:
-    """Its sessions end by its own word: the writer comes back, and goes on."""
+    """The server ends the writer's sessions, as in a restart: the writer connects again and goes on."""
     sent = []
     for n in range(1, 60):
         sent.append(gateway.submit(publication(n, [b"x"], time_ms=MADE_MS)))
@@ -182,12 +182,12 @@ def test_a_server_that_was_restarted(vpn: PostgresVpn, gateway: Gateway, asked: 
 
 
 def _break(proxy: Proxy) -> None:
-    """There is no way to the server any more."""
+    """Cut the connections, and refuse new ones."""
     proxy.refuses = True
     proxy.cut()
 
 
-# --- Failures that do not say what became of a transaction ----------------------------------------------------------
+# --- Failures that leave open whether a transaction was committed ---------------------------------------------------
 
 CLIENT = [
     psycopg.OperationalError("sending query and params failed"),
@@ -196,7 +196,7 @@ CLIENT = [
     errors.PipelineAborted("pipeline aborted"),
     NotSaid("nothing was said"),
 ]
-"""Of the connection's, without the server's word, while it looks alive."""
+"""Errors of the connection that the server has not sent, while the connection looks alive."""
 
 OTHER = [
     psycopg.DataError("cannot be loaded"),
@@ -209,7 +209,7 @@ OTHER = [
     errors.DiskFull("of a server that panics"),
     errors.UniqueViolation("which cannot be"),
 ]
-"""What psycopg, or Python, or the server may say at any moment."""
+"""Other errors that psycopg, Python or the server may raise at any moment."""
 
 
 def _name(error: Exception) -> str:
@@ -218,8 +218,8 @@ def _name(error: Exception) -> str:
 
 class Failing:
     """
-    In place of what commits: fails some times, before or after it has done so, where messages are written, and the
-    connection stands.
+    Replaces the writer's ``commit``: fails so many times before or after it has committed messages, and keeps the
+    connection.
     """
 
     def __init__(self, error: Exception, *, after: bool, times: int) -> None:
@@ -232,7 +232,7 @@ class Failing:
         return self._left == 0
 
     def __call__(self, connection: Connection, steps: Sequence[Step]) -> None:
-        # The fence says the last id, where there is one.
+        # The fence has the last id if there are messages.
         is_failing = self._left and isinstance(steps[0], Statement) and steps[0].values[3]
         if is_failing and not self._after:
             self._left -= 1
@@ -248,7 +248,7 @@ FailingCommit: TypeAlias = Callable[..., Failing]
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> FailingCommit:
-    """Makes one that commits for the writer from now on."""
+    """Makes a ``Failing`` that commits for the writer from then on."""
 
     def made(error: Exception, *, after: bool, times: int = 1) -> Failing:
         found = Failing(error, after=after, times=times)
@@ -264,8 +264,8 @@ def test_what_was_committed_is_told_whatever_the_error(
     gateway: Gateway, asked: Connection, failing: FailingCommit, error: Exception, size: int
 ) -> None:
     """
-    It was committed, and the client failed after that, once, with a connection that still answers: it is told without
-    an error, and so is the next one, and both are there, once.
+    The batch is committed, then the client fails once, and the connection still works: this batch and the next are
+    reported without an error, and are stored once.
     """
     gateway.write(*queue(1, "q"))
     made = failing(error, after=True)
@@ -288,8 +288,8 @@ def test_what_was_not_committed_is_done_or_told_to_have_failed(
     gateway: Gateway, asked: Connection, failing: FailingCommit, error: Exception, times: int, is_done: bool
 ) -> None:
     """
-    The connection's trouble came before anything was sent: it is carried out again, and told. A failure that is a
-    value's, or comes again and again, is told once nothing is known to be there.
+    An error of the connection before anything was sent leads to another try, which is reported as committed. An error
+    that repeats, or is no connection's, is reported as failed, once it is known that nothing was stored.
     """
     made = failing(error, after=False, times=times)
     failed = gateway.commit(publication(1, [b"x"], time_ms=MADE_MS))
@@ -306,8 +306,8 @@ def test_what_was_not_committed_is_done_or_told_to_have_failed(
 
 def test_a_number_that_is_taken_is_another_ones(gateway: Gateway, asked: Connection) -> None:
     """
-    The next number is in the row, of a transaction that nobody asked for any more: what is committed now is not taken
-    for it. It is there when it is told, and so is the next.
+    The log's row already has the next commit number, of a transaction that the writer did not expect: the writer does
+    not take that for its own commit, and stores its batches before it reports them.
     """
     gateway.publish(1)
     asked.execute(b"update log set commit_no = commit_no + 1")
@@ -319,7 +319,7 @@ def test_a_number_that_is_taken_is_another_ones(gateway: Gateway, asked: Connect
 def test_a_barrier_that_fails_says_nothing_of_what_was_committed(
     gateway: Gateway, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wait for the standby was ended by somebody, and so was the barrier after it: it is done all the same."""
+    """The wait for the standby is cancelled and the barrier after it fails: the batch is still found committed."""
     failures = [errors.QueryCanceled("canceling statement due to user request")]
     barrier = takeover.barrier
 
@@ -340,14 +340,14 @@ def test_a_barrier_that_fails_says_nothing_of_what_was_committed(
 def test_a_transaction_that_was_left_open_takes_nothing_with_it(
     gateway: Gateway, asked: Connection, size: int
 ) -> None:
-    """What is sent inside of it brings no error, and is not committed: it is not told before it is."""
+    """Statements within a transaction that was left open are not reported before they are committed."""
     gateway.writer._connection.execute(b"begin")
     gateway.publish(1, count=size)
     assert list(state_of(asked).messages) == list(range(1, size + 1))
 
 
 def test_a_commit_that_rolls_back_is_none(vpn: PostgresVpn, asked: Connection) -> None:
-    """COMMIT of a transaction that has failed brings no error, and says ROLLBACK."""
+    """COMMIT of a failed transaction raises no error in PostgreSQL but answers ROLLBACK, which raises NotSaid here."""
     vpn.gateway().close()
 
     def fails(connection: Connection) -> None:
@@ -362,7 +362,7 @@ def test_a_commit_that_rolls_back_is_none(vpn: PostgresVpn, asked: Connection) -
 def test_what_can_be_written_is_not_given_up_for_a_failure_that_passes(
     gateway: Gateway, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a definition is at fault is tried, and the client fails at that: it is in the next transaction."""
+    """The client fails while the writer tests whether a definition is at fault: it is written with the next batch."""
     gateway.publish(1)
     failures = [psycopg.OperationalError("sending query failed")]
 
@@ -372,7 +372,7 @@ def test_what_can_be_written_is_not_given_up_for_a_failure_that_passes(
         return database.carry_out(connection, steps)
 
     monkeypatch.setattr("store.postgresql.writer.carry_out", failing)
-    # An id twice is refused; the queue is what the broker goes by all the same.
+    # The message is refused, as its id exists; the broker has the queue in its memory, so it has to be stored.
     failed = gateway.commit(publication(1, [b"y"], time_ms=MADE_MS), *queue(1, "q"))
     assert isinstance(failed, WriteFailed)
     assert failures == []
@@ -380,11 +380,11 @@ def test_what_can_be_written_is_not_given_up_for_a_failure_that_passes(
     assert [endpoint.name for endpoint in state_of(asked).endpoints.values()] == ["q"]
 
 
-# --- What a writer owes, and what it works off -----------------------------------------------------------------------
+# --- What a writer has to repeat, and what it deletes in pieces ------------------------------------------------------
 
 
 def test_what_failed_for_a_while_is_owed(gateway: Gateway, asked: Connection) -> None:
-    """A settlement whose transaction failed for a reason that may pass is in the next one that does not."""
+    """A settlement whose transaction failed for a temporary reason is written with the next transaction."""
     gateway.write(*queue(1, "q"))
     gateway.publish(1, count=9, on=(1,))
     asked.execute(
@@ -401,7 +401,7 @@ def test_what_failed_for_a_while_is_owed(gateway: Gateway, asked: Connection) ->
 
 
 def test_what_dropped_cursors_leave_is_worked_off(gateway: Gateway, asked: Connection) -> None:
-    """Held for a queue that was purged, and trimmed before that: it goes, and so does the route that none names."""
+    """Messages held for a purged queue alone are deleted, and so is the route that no message names any more."""
     gateway.write(*queue(1, "q"), *queue(2, "r"))
     gateway.publish(1, count=3_000, on=(1,))
     gateway.write(publication(3_001, [b"x"] * 3_000, endpoints=(1, 2), logged=False, time_ms=MADE_MS))

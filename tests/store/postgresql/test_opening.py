@@ -25,11 +25,11 @@ from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state
 from tests.support.ports import free_port
 from tests.support.postgresql import Server
 
-# --- Opening a store: what stands in its way is said, with what to do about it ----------------------------------------
+# --- Opening a store: errors say what is wrong and what to do ---------------------------------------------------------
 
 
 def test_a_later_version_is_refused(vpn: PostgresVpn, asked: Connection) -> None:
-    """Its migrations are not known here; nothing is changed."""
+    """A store with unknown migrations is refused, and not changed."""
     vpn.write([])
     asked.execute(b"insert into migration (name) values ('m999_more')")
     before = asked.execute(b"select * from log").fetchall()
@@ -39,7 +39,7 @@ def test_a_later_version_is_refused(vpn: PostgresVpn, asked: Connection) -> None
 
 
 def test_a_server_that_is_not_there() -> None:
-    """Is said so, with its address."""
+    """The error has the server's address, but not the password."""
     stores = PostgresStores(f"postgresql://u:secret@127.0.0.1:{free_port()}/rewind")
     with pytest.raises(StoreError, match=r"127\.0\.0\.1") as error:
         stores.open("v", MADE_MS, OPTIONS)
@@ -55,13 +55,13 @@ def latin(postgresql: Server) -> Iterator[str]:
 
 
 def test_a_database_that_is_not_in_utf8(postgresql: Server, latin: str) -> None:
-    """Topics could not be stored."""
+    """A database in LATIN1 is refused, as it could not store every topic."""
     with pytest.raises(StoreError, match="LATIN1"):
         PostgresStores(postgresql.url(latin)).open("v", MADE_MS, OPTIONS)
 
 
 def test_the_password_is_read_from_a_file(postgresql: Server, tmp_path: Path) -> None:
-    """At each connection, so that it can be changed; one that cannot be read is an error of opening."""
+    """Each connection reads the file, so the password can be changed; if it cannot be read, opening fails."""
     file = tmp_path / "password"
     file.write_text("secret\n")
     with closing(Database(postgresql.url(), file).connect("v", "test")) as connection:
@@ -81,12 +81,12 @@ def test_the_password_is_read_from_a_file(postgresql: Server, tmp_path: Path) ->
     ],
 )
 def test_a_place_is_named_without_its_password(url: str, place: str) -> None:
-    """Whichever way it was written."""
+    """The place has the hosts and the database, in whatever form the connection string was written."""
     assert Database(url).place == place
 
 
 def test_long_names_have_schemas_of_their_own() -> None:
-    """Where PostgreSQL would cut them to the same, and no lock is another's."""
+    """Long names that PostgreSQL would truncate to the same get different schemas and locks."""
     names = ["a" * 56, "a" * 57, "a" * 63 + "b", "a" * 64, "default"]
     schemas = {schema_name(name) for name in names}
     assert len(schemas) == len({lock_key(name) for name in names}) == len(names)
@@ -95,7 +95,7 @@ def test_long_names_have_schemas_of_their_own() -> None:
 
 
 def test_removing_what_is_not_there(vpn: PostgresVpn, asked: Connection) -> None:
-    """Nothing happens; and of what is there nothing is left."""
+    """Removing a missing store does nothing; of an existing one no schema is left."""
     stores = vpn.stores()
     stores.remove(vpn.name)
     vpn.write([])
@@ -109,7 +109,7 @@ def test_removing_what_is_not_there(vpn: PostgresVpn, asked: Connection) -> None
 def test_a_standby_is_not_waited_for_without_end(
     vpn: PostgresVpn, waited_for: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A takeover's commits wait for one: that is said after a while, at each try, until there is one."""
+    """While a takeover's commit waits for a synchronous standby, each try fails after a while and says so."""
     monkeypatch.setattr(takeover, "STANDBY_SECONDS", 0.2)
     monkeypatch.setattr(takeover, "LOOK_SECONDS", 0.1)
     stores = vpn.stores()
@@ -122,7 +122,7 @@ def test_a_standby_is_not_waited_for_without_end(
     vpn.taken_over(stores).close()
 
 
-# --- Copies between SQLite and PostgreSQL, either way: all is as it was, and one at most goes on with the ids ---------
+# --- Copies between SQLite and PostgreSQL: equal to the source, and only one store goes on with the ids ---------------
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def place(postgresql: Server) -> Callable[[], Place]:
 def test_checksums_that_two_writers_write_otherwise(
     path: Path, tmp_path: Path, place: Callable[[], Place]
 ) -> None:
-    """SQLite's counts some of them up beyond their modulus; a message is the same however its checksum is written."""
+    """SQLite's writer lets some checksums exceed their modulus; a copy there and back has the same messages."""
     head = head_of(1, MADE_MS, "a", 0, 0)
     time_ms = MADE_MS + (HEAD_MODULUS - 10 - head) % HEAD_MODULUS
     with closing(writing_to(path)) as connection:
@@ -146,7 +146,7 @@ def test_checksums_that_two_writers_write_otherwise(
 
 
 def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
-    """One that has it, or waits for it: nothing is copied from it, or over it."""
+    """A store that a gateway holds or waits for is neither copied nor a target."""
     there = place()
     copied(path, there)
     with there.database.connect(there.vpn, "writer") as gateway:
@@ -161,7 +161,7 @@ def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[
 def test_a_store_that_was_taken_over_meanwhile_is_not_closed(
     path: Path, tmp_path: Path, place: Callable[[], Place]
 ) -> None:
-    """A gateway that came in between, whatever became of the lock, has commits that are not in the copy."""
+    """A gateway that takes over the source of a copy may commit more: source stays open, and copy unfinished."""
     there = place()
     copied(path, there)
 
@@ -183,7 +183,7 @@ def test_a_store_that_was_taken_over_meanwhile_is_not_closed(
 def test_there_has_to_be_a_store(
     path: Path, tmp_path: Path, place: Callable[[], Place], postgresql: Server
 ) -> None:
-    """What is not there is said, without a password."""
+    """A missing source or server is an error that does not show the password."""
     with pytest.raises(StoreError, match="there is no such store"):
         copied(place(), tmp_path / "b.db")
     nowhere = Place(postgresql)
@@ -194,7 +194,7 @@ def test_there_has_to_be_a_store(
 
 
 def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place]) -> None:
-    """And the next run goes on."""
+    """A copy whose connection is lost fails in one sentence, and the next run completes it."""
     execute(path, "insert into point values ('p', 1, 1, 1)")
     there = place()
 
@@ -212,7 +212,7 @@ def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place
 
 
 def test_between_two_databases(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
-    """Engines that are the same copy as others do; renewed, it is another log."""
+    """A store can be copied between two databases, and a new generation makes the copy another log."""
     filled_file(path)
     first, second = place(), place()
     copied(path, first)
@@ -228,7 +228,7 @@ def test_between_two_databases(path: Path, tmp_path: Path, place: Callable[[], P
 
 
 def test_what_is_no_store_is_not_opened(path: Path, place: Callable[[], Place], postgresql: Server) -> None:
-    """By a gateway: neither an unfinished copy, nor what goes on elsewhere."""
+    """A gateway opens neither an unfinished copy nor a store that was copied elsewhere."""
     options = StoreOptions(100, 1 << 20, 1, 1 << 20, index=("another",))
     filled_file(path)
     there = place()
@@ -237,7 +237,7 @@ def test_what_is_no_store_is_not_opened(path: Path, place: Callable[[], Place], 
     with pytest.raises(StoreError, match="an unfinished copy of"):
         released(lambda: stores.open(there.vpn, 1, options))
     copied(path, there)
-    # It begins a span of the index, with a number that is free.
+    # This open begins a span of the index, whose number must be free in the copy.
     released(lambda: stores.open(there.vpn, 1, options)).close()
     copied(there, path.with_name("back.db"))
     with pytest.raises(StoreError, match="which goes on with its ids"):

@@ -1,4 +1,4 @@
-"""What is in PostgreSQL's tables: partitions, text and binary COPY."""
+"""Partitions, stored text and binary COPY of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.store.postgresql.vpn import Gateway, PostgresVpn, state_of
 from tests.store.state import check_state
 from tests.support.postgresql import eventually
 
-# --- Every id has a partition before it is written; what is wholly trimmed is dropped ---------------------------------
+# --- Every id has a partition before it is written; a wholly trimmed partition is dropped -----------------------------
 
 BITS = 5
 SIZE = 1 << BITS
@@ -27,18 +27,18 @@ SIZE = 1 << BITS
 
 @pytest.fixture
 def gateway(vpn: PostgresVpn) -> Gateway:
-    """One whose partitions are small."""
+    """A gateway with small partitions."""
     return vpn.gateway(vpn.stores(partition_bits=BITS))
 
 
 def is_gone(asked: Connection) -> bool:
-    """Whether the first partition is no table any more."""
+    """Whether the table of the first partition is dropped."""
     return asked.execute(b"select to_regclass('message_0_32')").fetchall() == [(None,)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 70), st.sampled_from([8, 32, 64])), max_size=8))
 def test_every_id_has_one_partition(asked_for: list[tuple[int, int, int]]) -> None:
-    """Whatever sizes they had before: what is made fills what is free, and overlaps nothing."""
+    """New partitions fill the gaps between existing ones of any size, and overlap none."""
     spans: list[Span] = []
     for first, more, size in asked_for:
         spans = sorted([*spans, *missing_spans(spans, first, first + more, size)])
@@ -49,7 +49,7 @@ def test_every_id_has_one_partition(asked_for: list[tuple[int, int, int]]) -> No
 
 
 def test_a_long_log_has_few() -> None:
-    """However long it is: some thirty to sixty; and no partition is smaller or larger than is sensible."""
+    """A log has 16 to 64 partitions, except that a partition has at least 2^14 and at most 2^24 ids."""
     assert partition_size(0) == partition_size(32 << 13) == 1 << 14
     for bits in range(20, 29):
         assert 16 <= (1 << bits) / partition_size(1 << bits) <= 64
@@ -57,7 +57,7 @@ def test_a_long_log_has_few() -> None:
 
 
 def test_they_are_made_ahead(gateway: Gateway, asked: Connection) -> None:
-    """One more than is needed, always; and a transaction that needs more than there are has them made first."""
+    """There is always a spare partition, and a transaction that needs more gets them before it is written."""
     eventually(lambda: attached_spans(asked)[-1:] == [Span(SIZE, 2 * SIZE)], "the first two")
     gateway.publish(1, count=5 * SIZE)
     eventually(lambda: attached_spans(asked)[-1].end > 6 * SIZE, "the next one")
@@ -65,7 +65,7 @@ def test_they_are_made_ahead(gateway: Gateway, asked: Connection) -> None:
 
 
 def test_what_is_trimmed_is_dropped(gateway: Gateway, asked: Connection) -> None:
-    """Not while somebody reads it, who sees it to the end; nobody else waits for that."""
+    """A trimmed partition is dropped after its readers have finished; meanwhile the gateway commits."""
     gateway.publish(1, count=4 * SIZE)
     with asked.transaction():
         asked.execute(b"set transaction isolation level repeatable read")
@@ -82,8 +82,8 @@ def test_a_lock_on_a_partition_is_not_waited_for_for_ever(
     vpn: PostgresVpn, gateway: Gateway, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    While another session has a lock on one that is to go: it is given up for a while, partitions are made ahead, and
-    the gateway commits and ends. The next one drops it, when the lock is gone.
+    While another session locks a trimmed partition, the gateway gives up dropping it for a while, makes new partitions,
+    commits and closes. The next gateway drops the partition once the lock is released.
     """
     monkeypatch.setattr("store.postgresql.partitions.PATIENCE_MS", 500)
     monkeypatch.setattr("store.postgresql.partitions.RETRY_SECONDS", 0.5)
@@ -115,7 +115,7 @@ def test_a_lock_on_a_partition_is_not_waited_for_for_ever(
 def test_what_was_left_behind_is_dropped_by_the_next(
     vpn: PostgresVpn, gateway: Gateway, asked: Connection
 ) -> None:
-    """A gateway that ended between detaching and dropping leaves a table, which the next one drops."""
+    """The next gateway drops a table that was detached but not dropped when the last gateway ended."""
     gateway.publish(1, count=70)
     gateway.close()
     asked.execute(b"update log set first_id = 33")
@@ -125,7 +125,7 @@ def test_what_was_left_behind_is_dropped_by_the_next(
     assert min(state_of(asked).messages) == 33
 
 
-# --- Text that PostgreSQL cannot store is stored as other text, and read as what it was -------------------------------
+# --- Text that PostgreSQL cannot store is stored in another form, and read as it was ----------------------------------
 
 _texts = st.text(st.sampled_from("\0\x01\x0201a/*")) | st.text()
 
@@ -133,8 +133,8 @@ _texts = st.text(st.sampled_from("\0\x01\x0201a/*")) | st.text()
 @given(_texts, _texts)
 def test_what_is_stored_is_read(one: str, other: str) -> None:
     """
-    Whatever it holds; and what is stored holds no U+0000. Each character is written by itself, so what begins with a
-    text does so where it is stored, and patterns can be matched there. Nearly every topic is stored as the same object.
+    Any text is read as it was, and is stored without U+0000. Each character is encoded by itself, so stored texts keep
+    their prefixes and patterns can be matched on them. A usual topic is stored as the same object.
     """
     assert read_text(stored_text(one)) == one
     assert "\0" not in stored_text(one)
@@ -143,7 +143,7 @@ def test_what_is_stored_is_read(one: str, other: str) -> None:
     assert stored_text(usual) is read_text(usual) is usual
 
 
-# --- Messages as binary COPY takes them: compared with columns written one by one -------------------------------------
+# --- Messages in the format of binary COPY, compared with columns encoded one by one ----------------------------------
 
 _rows = st.lists(
     st.tuples(
@@ -165,7 +165,7 @@ def _column(value: bytes) -> bytes:
 
 
 def _plainly(rows: list[Row]) -> bytes:
-    """As the documentation of COPY has it, a column after the other."""
+    """The rows in the binary format of COPY's documentation, column by column."""
     found = [b"PGCOPY\n\xff\r\n\0", pack(">ii", 0, 0)]
     for (message_id, time, topic, bare, route, held, content), checksum in zip(
         rows, checksums(rows, 6_000), strict=True
@@ -180,7 +180,7 @@ def _plainly(rows: list[Row]) -> bytes:
 
 @given(_rows)
 def test_rows_are_what_the_format_says(rows: list[Row]) -> None:
-    """Logged ones and held ones, of one topic or of many; and a reader takes each row for what was written."""
+    """Logged and held rows are encoded as COPY's documentation says, and their checksums are right."""
     assert copied(rows, 6_000) == _plainly(rows)
     held: list[Row] = [(*row[:5], 3, row[6]) for row in rows]
     assert copied(held, 6_000) == _plainly(held)

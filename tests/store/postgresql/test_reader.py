@@ -1,4 +1,4 @@
-"""What a reader of PostgreSQL does beside what every engine's does: it waits for servers, and leaves nothing behind."""
+"""What only a reader of PostgreSQL does: it waits for servers, reads from standbys, and leaves no snapshot open."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _numbers = count(1)
 
 
-# --- What a reader of PostgreSQL does beside what every engine's does -----------------------------------------------
+# --- What only a reader of PostgreSQL does --------------------------------------------------------------------------
 
 QUEUE_ROUTE = route(1).number
 WRITTEN = [queue(1, "q"), [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]]
@@ -65,7 +65,7 @@ def vpn(postgresql_tables: PostgresTables) -> PostgresTables:
 
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Server]:
-    """A server that is killed, and comes again."""
+    """A server for tests that kill and restart it."""
     with server() as found:
         yield found
 
@@ -94,7 +94,7 @@ READS: list[Callable[[PostgresReader], object]] = [
 
 
 def test_a_reader_leaves_no_snapshot_behind(postgresql: Server, vpn: PostgresTables) -> None:
-    """After every kind of read nothing is open: rows that are no more can go, partitions can be dropped."""
+    """No read leaves a transaction open: dead rows can be vacuumed, and partitions dropped."""
     reader = vpn.open_reader(rows=7)
     for read in READS:
         read(reader)
@@ -112,7 +112,7 @@ def test_a_reader_cannot_write(vpn: PostgresTables) -> None:
 
 
 def test_a_page_is_read_along_an_index(vpn: PostgresTables) -> None:
-    """Pages are not sorted, and look at what they are about alone, though nobody has looked at the tables before."""
+    """Pages are read along an index, without a sort or a sequential scan, though the tables have no statistics."""
     reader = vpn.open_reader(rows=7)
     connection = reader.connection
     asked: list[str] = []
@@ -142,7 +142,7 @@ def test_a_page_is_read_along_an_index(vpn: PostgresTables) -> None:
 
 
 def test_a_read_waits_for_a_server_that_is_away(mortal: Server) -> None:
-    """A server that crashed and comes again: whoever reads meanwhile waits, and gets what there is."""
+    """Reads wait for a crashed server, and succeed once it is back."""
     with filled(mortal) as vpn:
         reader = vpn.open_reader()
         assert len(reader.log_page(1, 26, ()).rows) == 25
@@ -161,7 +161,7 @@ def test_a_read_waits_for_a_server_that_is_away(mortal: Server) -> None:
 def test_a_read_is_given_up_after_a_while_or_at_the_end(
     mortal: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no server comes again it fails, with the reason; where the reader is closed, at once."""
+    """A waiting read fails with the reason if no server comes back, and immediately if its reader is closed."""
     with filled(mortal) as vpn:
         readers = [vpn.open_reader(), vpn.open_reader()]
         mortal.crash()
@@ -181,7 +181,7 @@ def test_a_read_is_given_up_after_a_while_or_at_the_end(
 def test_a_password_that_cannot_be_read_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file may be put in place anew just then: the read is tried again, and fails in the words of a read."""
+    """A missing password file, which may be about to be replaced, raises ReadFailed once the patience (here 0) ends."""
     database = Database("postgresql:///postgres", tmp_path / "password")
     reader = PostgresReader(partial(database.connect, "v", "reader"), "v", bounds(), 1)
     try:
@@ -193,7 +193,7 @@ def test_a_password_that_cannot_be_read_is_waited_for(
 
 
 def test_a_server_that_stands_still_is_given_up(mortal: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection is cut, though it stands, and another is made; a reader that is closed does not wait for it."""
+    """A reader cuts a connection that stops answering, and makes another; a closed reader does not wait for it."""
     monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.2,))
     with filled(mortal) as vpn:
         reader, closed = vpn.open_reader(), vpn.open_reader()
@@ -216,8 +216,8 @@ def test_a_server_that_stands_still_is_given_up(mortal: Server, monkeypatch: pyt
 
 def test_a_page_lacks_nothing_that_readers_were_not_told_of(vpn: PostgresTables) -> None:
     """
-    Where readers are told of what rules took out after it is gone, a page that lacks more fails until they were told;
-    one of other topics, or of ids behind it, does not, and nor does one that lacks what they know to be missing.
+    Readers learn which messages a rule of retention removed only after the removal. Until then a page that lacks such
+    messages fails. Pages of other topics or later ids do not fail, and neither do pages that lack known removals only.
     """
     reader, rule = vpn.open_reader(), json.dumps([["t"], ["u"]])
     vpn.write([[publication(26, [b"y"] * 20, topic="t", time_ms=MADE_MS)]])
@@ -243,7 +243,7 @@ def test_a_page_lacks_nothing_that_readers_were_not_told_of(vpn: PostgresTables)
 def test_a_page_of_a_standby_passes_over_nothing(
     machines: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A standby that is behind is waited for: what the caller was told of is on the page, or it fails."""
+    """A read waits for a standby that lags: its page has all that was reported to the caller, or the read fails."""
     primary, standby = machines
     with filled(primary) as vpn:
         vpn.commit([])
@@ -251,7 +251,7 @@ def test_a_page_of_a_standby_passes_over_nothing(
         assert len(reader.log_page(1, 26, ()).rows) == 25
         standby.execute("select pg_wal_replay_pause()")
         vpn.commit([publication(26, [b"y"] * 5, endpoints=(1,), time_ms=MADE_MS)])
-        vpn.commit([])  # until then it may have to take it back
+        vpn.commit([])  # until this commit the standby may have to take the last one back
         reads: list[Callable[[], object]] = [
             lambda: reader.log_page(20, 31, ()).rows,
             lambda: reader.routed_page([QUEUE_ROUTE], 19, 31).rows,
@@ -291,11 +291,11 @@ class Pair:
         self.gateway.publish(first, content, count)
 
     def ask(self, read: Callable[[StandbyReader], T]) -> T:
-        """As whoever reads does: on a thread of the pool."""
+        """Read as a link does, on a thread of the pool."""
         return self.reader.submit(lambda: read(self.reader)).result(60)
 
     def follows(self, last_id: int) -> None:
-        """Wait until the standby knows that ids up to this one stay."""
+        """Wait until the standby knows that the ids up to this one were reported as durable."""
         eventually(lambda: self.told() >= last_id, "the standby's replay")
 
     def told(self) -> int:
@@ -309,7 +309,7 @@ class Pair:
         return [row[ID] for row in self.ask(lambda reader: reader.log_page(1, end, ())).rows]
 
     def reads_of_standby(self) -> list[object]:
-        """Those who have asked it for a page."""
+        """The standby's sessions that have last read a page."""
         return self.standby.execute(
             "select 1 from pg_stat_activity "
             f"where application_name like 'rewind % standby {self.vpn.name}' and query ~ 'string_agg'"
@@ -318,7 +318,7 @@ class Pair:
 
 @contextmanager
 def paired(primary: Server, standby: Server) -> Iterator[Pair]:
-    """A store with ten messages, which the standby has."""
+    """A store with ten messages, all of them on the standby."""
     found = Pair(primary, standby)
     found.publish(1, 10)
     found.follows(10)
@@ -333,7 +333,7 @@ def pair(machines: tuple[Server, Server]) -> Iterator[Pair]:
 
 
 def test_history_comes_from_the_standby(pair: Pair) -> None:
-    """Pages and counts of it are read there, and nowhere else; what changes by deliveries is read from the primary."""
+    """Pages and counts of history are read from the standby only; times and single look-ups come from the primary."""
     pages = f"select 1 from pg_stat_activity where application_name like 'rewind % reader {pair.vpn.name}'"
     assert pair.read(11) == list(range(1, 11))
     assert pair.reads_of_standby()
@@ -349,7 +349,7 @@ def test_history_comes_from_the_standby(pair: Pair) -> None:
 
 
 def test_nothing_is_passed_over_where_replay_is_paused(pair: Pair) -> None:
-    """A page up to what was told has all of it, though the standby does not: it comes from the primary, at once."""
+    """A page that the standby does not have yet comes from the primary immediately."""
     pair.standby.execute("select pg_wal_replay_pause()")
     pair.publish(11, 5)
     assert pair.read(16) == list(range(1, 16))
@@ -365,7 +365,7 @@ def test_nothing_is_passed_over_where_replay_is_paused(pair: Pair) -> None:
 
 
 def test_a_standby_that_is_gone_holds_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is killed between two pages: the primary has the next ones, and the standby does again once it is back."""
+    """After the standby was killed, pages come from the primary, and from the standby again once it is back."""
     monkeypatch.setattr(standby_module, "REST_SECONDS", 0.0)
     assert pair.read(11) == list(range(1, 11))
     pair.standby.crash()
@@ -378,7 +378,7 @@ def test_a_standby_that_is_gone_holds_nobody_up(pair: Pair, monkeypatch: pytest.
 
 
 def test_a_standby_that_was_stopped_holds_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps its connections and says nothing: the read is given up, and the primary asked."""
+    """If the standby keeps its connections but stops answering, the read is repeated on the primary."""
     assert pair.read(11) == list(range(1, 11))
     monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.5,))
     pair.standby.hold()
@@ -391,7 +391,7 @@ def test_a_standby_that_was_stopped_holds_nobody_up(pair: Pair, monkeypatch: pyt
 def test_what_a_standby_has_damaged_comes_from_the_primary(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bit of a message turns on the standby's disk: it is read all the same, and somebody is told."""
+    """A message that is damaged on the standby's disk is read from the primary, and the damage is reported."""
     monkeypatch.setattr(standby_module, "REST_SECONDS", 0.0)
     pair.publish(11, 1, b"the needle")
     pair.gateway.beat()
@@ -416,14 +416,14 @@ def test_what_a_standby_has_damaged_comes_from_the_primary(
 
 def test_what_a_failover_took_back_is_not_read() -> None:
     """
-    A server that a failover has left behind has other messages with the ids that were given again: those that were told
-    of are read, and they are on the primary.
+    A server that was left behind by a failover has other messages under ids that were given out again. A read returns
+    the messages that were reported as durable, which are on the primary.
     """
     with server() as primary, paired(primary, primary.standby()) as pair:
         pair.gateway.beat()
         pair.follows(10)
         pair.standby.promote()
-        # As the commit that it had alone when it was cut off: its gateway never heard that it was done.
+        # A commit that only this server has, and that its gateway never saw succeed.
         pair.standby.execute(
             f"update {pair.log} set commit_no = commit_no + 1, told_id = last_id, last_id = 15"
         )

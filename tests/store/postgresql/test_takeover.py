@@ -1,4 +1,4 @@
-"""Who has a store: one gateway at a time, over failovers of the server and mishaps of the network."""
+"""One gateway at a time has a store, across failovers of the server and failures of the network."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tests.support.naive_store import NaiveStore
 from tests.support.postgresql import Server, eventually, server
 from tests.support.tcp_proxy import Fate, Proxy, Way
 
-# --- One gateway at a time has a store: who waits, who is taken over, and what a commit needs to be told --------------
+# --- One gateway at a time has a store: waiting, takeover, and when a commit may be reported --------------------------
 
 
 def test_a_store_that_is_held_says_by_whom(vpn: PostgresVpn) -> None:
-    """And is had as soon as it is free, with what was committed; its epoch is one higher."""
+    """The error names the holder's address, if it advertises one; once free, the store opens with all commits."""
     first = vpn.gateway(options=replace(OPTIONS, advertise="here:5672"))
     stores = vpn.stores()
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_a_store_that_is_held_says_by_whom(vpn: PostgresVpn) -> None:
 
 
 def test_a_gateway_with_another_epoch_is_refused(gateway: Gateway, asked: Connection) -> None:
-    """Even where it knows nothing of it, and has its session and the lock: nothing of what it sends is stored."""
+    """If the store's epoch has changed, nothing that a gateway sends is stored, even if it still has the lock."""
     gateway.publish(1)
     asked.execute(b"update log set epoch = epoch + 1")
     assert isinstance(gateway.commit(publication(2, [b"y"] * 100, time_ms=MADE_MS)), Deposed)
@@ -62,7 +62,7 @@ def test_a_gateway_with_another_epoch_is_refused(gateway: Gateway, asked: Connec
 
 
 def test_an_idle_gateway_hears_that_it_was_deposed(gateway: Gateway, asked: Connection) -> None:
-    """Though it has nothing to write."""
+    """Its writer reports Deposed without any batch."""
     asked.execute(b"update log set epoch = epoch + 1")
     assert isinstance(gateway.wait_for_error(), Deposed)
     (told,) = gateway.told
@@ -70,7 +70,7 @@ def test_an_idle_gateway_hears_that_it_was_deposed(gateway: Gateway, asked: Conn
 
 
 def test_a_gateway_that_was_deposed_before_it_wrote_is_told(vpn: PostgresVpn, asked: Connection) -> None:
-    """Its commits begin when its store is opened, so it may be found out before anybody listens."""
+    """The heartbeat begins when the store is opened; a Deposed found before the writer starts is reported then."""
     store = vpn.stores().open(vpn.name, MADE_MS, OPTIONS)
     asked.execute(b"update log set epoch = epoch + 1")
     eventually(lambda: store._untold is not None, "the end of it")
@@ -86,8 +86,8 @@ def test_a_gateway_that_stopped_is_taken_over(
     vpn: PostgresVpn, behind: Gateway, proxy: Proxy, asked: Connection
 ) -> None:
     """
-    It keeps its session, and says nothing: after its lease another takes over. What it sends when it goes on is
-    refused.
+    A gateway keeps its session but stops sending: after its lease another takes over. What the first one sends later
+    is refused.
     """
     behind.publish(1)
     goes_on = threading.Event()
@@ -109,7 +109,7 @@ def test_a_gateway_that_stopped_is_taken_over(
 
 
 def test_a_gateway_that_is_well_is_not_taken_over(vpn: PostgresVpn, gateway: Gateway) -> None:
-    """However long another waits: its commits go on, though nobody publishes."""
+    """An idle gateway keeps its store by heartbeats, however long another gateway waits for it."""
     stores = vpn.stores(lease_seconds=0.5)
     for _ in range(3):
         gateway.beat()
@@ -124,8 +124,8 @@ def test_ids_that_the_database_has_lost_are_not_given_out_again(
     vpn: PostgresVpn, asked: Connection, who: str
 ) -> None:
     """
-    It went over to a standby that did not have the last commits, though they were told: who was active is deposed, and
-    whoever knows of them begins another log, with ids above.
+    The database failed over to a standby that lacks commits which were reported. The active gateway is deposed, and a
+    gateway that knows of the lost ids begins a new log with higher ids.
     """
     stores = vpn.stores()
     first = vpn.gateway(stores)
@@ -151,7 +151,7 @@ def test_ids_that_the_database_has_lost_are_not_given_out_again(
 
 
 def test_a_barrier_sees_another_epoch(vpn: PostgresVpn, asked: Connection) -> None:
-    """It commits nothing then."""
+    """The barrier returns the commit number, and raises Deposed if the epoch is another."""
     vpn.write([])
     ((epoch, commit_no),) = asked.execute(b"select epoch, commit_no from log").fetchall()
     assert takeover.barrier(asked, epoch) == commit_no
@@ -163,12 +163,12 @@ def test_a_wait_that_somebody_ended_is_no_commit(
     vpn: PostgresVpn, asked: Connection, waited_for: Server
 ) -> None:
     """
-    The server says that it is done all the same, with a warning: nothing is told of it before a standby has it. Then it
-    is done, once.
+    If the wait for a standby is cancelled, PostgreSQL reports a commit with a warning. The writer reports it only after
+    a standby has it, and it is stored once.
     """
     asked.execute(b"set synchronous_commit = local")
     gateway = vpn.gateway()
-    # All partitions that are needed are there.
+    # No later commit has to make partitions.
     eventually(lambda: len(attached_spans(asked)) == 2, "the first partitions")
     wait_for_standby(waited_for, "nobody")
     batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
@@ -198,12 +198,12 @@ def test_a_wait_that_somebody_ended_is_no_commit(
 # --- A primary that stops or crashes, and its synchronous standby -----------------------------------------------------
 
 SENT = 200
-"""Batches of ten messages."""
+"""How many batches of ten messages are sent."""
 
 
 @pytest.fixture
 def primary() -> Iterator[Server]:
-    """One of a test's own."""
+    """A server for one test."""
     with server() as found:
         yield found
 
@@ -215,8 +215,8 @@ def test_the_standby_goes_on_where_the_primary_ended(
     primary: Server, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A primary is stopped in its tracks, so that its connections stand and nothing comes of them, or is killed.
-    Publishers wait, and go on with the standby once it is promoted; what the old one may have had alone is nowhere.
+    The primary is stopped, with its connections open but silent, or killed. Publishers wait and go on with the standby
+    once it is promoted, and each message is stored once.
     """
     monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 1.0)
     standby = primary.standby(synchronous=True)
@@ -248,12 +248,12 @@ def test_the_standby_goes_on_where_the_primary_ended(
         gateway.close()
 
 
-# --- Whenever a server ends: what there was after some transaction, with all that was told ----------------------------
+# --- A server that is killed loses nothing that was reported as committed ---------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def durable() -> Iterator[Server]:
-    """A server that syncs what it commits, and that is these tests' own."""
+    """A server for these tests that syncs its commits."""
     with server(quick=False) as found:
         yield found
 
@@ -265,7 +265,7 @@ def durable() -> Iterator[Server]:
 def test_a_server_that_is_killed_loses_nothing_that_was_told(
     durable: Server, history: list[list[Effect]], data: st.DataObject
 ) -> None:
-    """At any commit, with others under way: it comes again, the writer finds out what was done, and goes on."""
+    """After a kill and a restart of the server, the writer finds out what was committed, and writes the rest once."""
     vpn = PostgresVpn(durable, durable.new_database(), "crash")
     model = empty_model()
     try:
@@ -290,24 +290,24 @@ def test_a_server_that_is_killed_loses_nothing_that_was_told(
         vpn.close()
 
 
-# --- Mishaps of the network at random, and takeovers among them -------------------------------------------------------
+# --- Random failures of the network, and takeovers --------------------------------------------------------------------
 
 ROUNDS = times(3, 300)
 BATCHES = 40
-"""Of a round, at the end of which another gateway takes over."""
+"""Batches of a round, at the end of which another gateway takes over."""
 
 LEASE_SECONDS = 0.2
 PARTITION_BITS = 8
 
 MISHAPS = [Fate.CUT, Fate.PASS_AND_CUT, Fate.HALVE_AND_CUT] * 12 + [Fate.SWALLOW]
-"""A swallowed answer is waited for, so it is rarer."""
+"""Swallowed bytes are rarer, because the writer waits for the answer each time."""
 
 SIZES = (1, 1, 1, 2, 10, 33, 100)
 
 
 @dataclass
 class Sent:
-    """A batch, and what it is."""
+    """A batch that was sent, and its effects."""
 
     batch: Batch
     effects: list[Effect]
@@ -315,19 +315,19 @@ class Sent:
 
 @dataclass
 class Round:
-    """One gateway's time, with what it sends through a proxy that has mishaps."""
+    """The time of one gateway, and what it sends through a proxy that fails at random."""
 
     gateway: Gateway
     proxy: Proxy
     chance: random.Random
     model: NaiveStore
-    """With all that was sent."""
+    """The naive store with all that was sent."""
     waiting: list[int]
-    """Ids that the queue has, and that are not settled."""
+    """The ids of the queue's unsettled messages."""
     known: NaiveStore = field(init=False)
-    """With what was sent up to some batch that was told of."""
+    """The naive store with what was reported as committed at the last ``wait``."""
     sent: list[Sent] = field(default_factory=list)
-    """Since then."""
+    """What was sent since then."""
 
     def __post_init__(self) -> None:
         self.known = copy.deepcopy(self.model)
@@ -335,16 +335,16 @@ class Round:
         self._lock = threading.Lock()
 
     def fate(self, way: Way, number: int, chunk: bytes) -> Fate:
-        """What becomes of a chunk while the round goes on."""
+        """The fate of a chunk during the round."""
         with self._lock:
             return self._mishaps.choice(MISHAPS) if self._mishaps.random() < 0.03 else Fate.PASS
 
     def submit(self, effects: list[Effect]) -> None:
-        """Send a batch, which is all or nothing."""
+        """Send the effects as one batch."""
         self.sent.append(Sent(self.gateway.submit(*applied(self.model, effects)), effects))
 
     def publish(self) -> None:
-        """Some messages, as many as go by INSERT or as go by COPY, logged or not."""
+        """Publish some messages, few enough for INSERT or enough for COPY, logged or not."""
         count = self.chance.choice(SIZES)
         first = self.model.last_id + 1
         is_logged = self.chance.random() < 0.8
@@ -353,29 +353,29 @@ class Round:
         self.waiting += range(first, first + count)
 
     def settle(self) -> None:
-        """Some of the queue's messages."""
+        """Settle some of the queue's messages."""
         taken = set(self.chance.sample(self.waiting, min(10, len(self.waiting))))
         self.waiting = [number for number in self.waiting if number not in taken]
         self.submit(list(settled(self.model, 1, sorted(taken))))
 
     def trim(self) -> None:
-        """Half of the log."""
+        """Trim half of the log."""
         stop = (self.model.first_id + self.model.last_id) // 2
         if stop > self.model.first_id:
             self.submit([trimming(self.model, stop)])
 
     def wait(self) -> None:
-        """Until all that was sent is told of, without an error."""
+        """Wait until everything that was sent is reported without an error."""
         assert [self.gateway.wait(sent.batch) for sent in self.sent] == [None] * len(self.sent)
         self.known = copy.deepcopy(self.model)
         self.sent = []
 
     def go(self) -> None:
-        """All but the end of it."""
+        """Publish, settle and trim at random."""
         self.proxy.fate = self.fate
         for number in range(BATCHES):
             self.publish()
-            # What is waited for is not deposed: mishaps alone are never told of.
+            # The gateway is not deposed yet, and failures of the network alone are never reported.
             if number % 10 == 0:
                 self.wait()
             if self.chance.random() < 0.3:
@@ -385,7 +385,7 @@ class Round:
                 self.trim()
 
     def cut_off(self, goes_on: threading.Event) -> None:
-        """The gateway reaches the database no more, or is stopped with its session: under way are some batches."""
+        """Cut the gateway off the database, or stop it with its session open, and send one more batch."""
         if self.chance.random() < 0.5:
             self.proxy.refuses = True
             self.proxy.cut()
@@ -400,8 +400,8 @@ class Round:
 
     def resolved(self, asked: Connection) -> NaiveStore:
         """
-        What the next gateway begins with, which is what some of the batches leave, from the first on. Those that are
-        told of without an error, now or later, are among them, and the others are told that another has taken over.
+        Assert that the next gateway begins with the first so many of the batches: all that are reported without an
+        error, and maybe some more. The rest must be reported as Deposed. Returns the naive store with that state.
         """
         self.proxy.fate = lambda way, number, chunk: Fate.PASS
         self.proxy.refuses = False
@@ -420,7 +420,7 @@ class Round:
 
 
 def _taken_over(vpn: PostgresVpn, proxy: Proxy) -> Gateway:
-    """The next gateway, once the store is to be had."""
+    """The next gateway, once the store is free."""
     stores = vpn.stores(proxy, partition_bits=PARTITION_BITS, lease_seconds=LEASE_SECONDS)
     return vpn.taken_over(stores)
 
@@ -430,8 +430,8 @@ def test_mishaps_and_takeovers_lose_nothing_that_was_told(
     vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Messages, settlements and trimmings through a network that cuts, halves and swallows, while one gateway after the
-    other is cut off, or stopped, with batches under way, and another takes over.
+    Messages, settlements and trims go through a network that cuts connections and loses bytes. One gateway after the
+    other is cut off or stopped with batches under way, and another takes over.
     """
     monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 0.5)
     monkeypatch.setattr("store.postgresql.database.LOST_SECONDS", 1)
@@ -454,7 +454,7 @@ def test_mishaps_and_takeovers_lose_nothing_that_was_told(
         model = turn.resolved(asked)
         assert gateway.store.recovered.log.next_id == model.last_id + 1
         waiting = [at for at in turn.waiting if at <= model.last_id]
-        # What was settled, and was not stored, is left alone from now on.
+        # Messages whose settlement was lost stay on the queue, and are not settled again here.
     assert gateway.commit(publication(model.last_id + 1, [b"end"], time_ms=MADE_MS)) is None
     gateway.close()
     assert check_vpn(Database(vpn.url), vpn.name) == []

@@ -1,4 +1,4 @@
-"""A Message VPN in PostgreSQL under test: stores that are opened, what their writers told, and a proxy in between."""
+"""A Message VPN in PostgreSQL under test: its stores, the reports of their writers, and proxies to the server."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ OPTIONS = StoreOptions(page_rows=100, page_bytes=1 << 20, read_threads=1, checkp
 
 
 def state_of(connection: Connection) -> State:
-    """All that can be seen of the schema in the connection's search path."""
+    """The visible state of the schema in the connection's search path."""
     tables = PostgresShortTables(connection)
     (log,) = tables.ask(f"select {', '.join(LogRow._fields)} from log")
     return state_of_tables(tables, LogRow(*log))
 
 
 def wait_for_standby(server: Server, name: str) -> None:
-    """Have every commit wait for a standby of this name from now on; for none, where it is empty."""
+    """Make every commit wait for a standby of this name from now on; if the name is empty, for none."""
     server.execute(f"alter system set synchronous_standby_names = '{name}'")
     server.execute("select pg_reload_conf()")
     eventually(lambda: server.execute("show synchronous_standby_names") == [(name,)], "the setting")
 
 
 class Gateway(Told):
-    """One gateway's store, opened, and what its writer told."""
+    """A gateway's opened store, with the reports of its writer."""
 
     writer: PostgresWriter
 
@@ -48,11 +48,11 @@ class Gateway(Told):
         self.writer = store.start_writer(self.on_commit)
 
     def wait(self, batch: Batch) -> WriteFailed | None:
-        """What became of a batch."""
+        """Wait for a batch's transaction, and return its error."""
         return self.transaction_of(batch).error
 
     def publish(self, first: int, content: bytes = b"x", count: int = 1, *, on: tuple[int, ...] = ()) -> None:
-        """Messages, which are durable then."""
+        """Publish messages, and wait until they are durable."""
         self.write(publication(first, [content] * count, endpoints=on, time_ms=MADE_MS))
 
     def beat(self) -> None:
@@ -65,7 +65,7 @@ class Gateway(Told):
 
 
 class PostgresVpn:
-    """A Message VPN of one test."""
+    """A Message VPN for one test."""
 
     def __init__(self, server: Server, database: str, name: str) -> None:
         self.server = server
@@ -76,24 +76,24 @@ class PostgresVpn:
         self._proxies: list[Proxy] = []
 
     def stores(self, proxy: Proxy | None = None, **options: float) -> PostgresStores:
-        """A gateway's; through a proxy, if one is given."""
+        """The stores of a new gateway, behind a proxy if one is given."""
         url = self.url if proxy is None else self.server.tcp_url(self._database, port=proxy.port)
         return PostgresStores(url, **options)  # type: ignore[arg-type]
 
     def proxy(self) -> Proxy:
-        """Between a gateway and the server."""
+        """A new proxy between a gateway and the server."""
         found = Proxy(("127.0.0.1", self.server.port))
         self._proxies.append(found)
         return found
 
     def gateway(self, stores: PostgresStores | None = None, options: StoreOptions = OPTIONS) -> Gateway:
-        """One more, which takes the store over."""
+        """One more gateway, which takes the store over."""
         found = Gateway((stores or self.stores()).open(self.name, MADE_MS, options))
         self.gateways.append(found)
         return found
 
     def taken_over(self, stores: PostgresStores) -> Gateway:
-        """The next one, as soon as the store is to be had."""
+        """The next gateway, as soon as the store is free."""
         found: list[Gateway] = []
 
         def takes_over() -> bool:
@@ -107,7 +107,7 @@ class PostgresVpn:
         return found[0]
 
     def write(self, batches: Sequence[Sequence[Effect]], options: StoreOptions = OPTIONS) -> None:
-        """Commit batches, each told of without an error, and close."""
+        """Commit batches, none of which may fail, and close the store."""
         gateway = self.gateway(options=options)
         sent = [gateway.submit(*effects) for effects in batches]
         gateway.close()

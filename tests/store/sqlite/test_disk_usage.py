@@ -1,4 +1,4 @@
-"""What messages count as is what the file takes for them."""
+"""The size that messages count as is about what the file takes for them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ LENGTHS = [
     100_000,
     1 << 20,
 ]
-"""Around all that decides on which pages a row is."""
+"""Lengths around each bound that decides on how many pages a row is stored."""
 
 
 def fill(path: Path, sizes: Sequence[int]) -> None:
-    """Messages on a queue, and in the log."""
+    """Write logged messages of these sizes to a queue."""
     with closing(writing_to(path)) as connection:
         commit(connection, queue(1, "q"))
         first = 1
@@ -50,7 +50,7 @@ def fill(path: Path, sizes: Sequence[int]) -> None:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_messages_count_as_what_the_file_takes(path: Path, kind: str) -> None:
-    """Its pages for messages and for the index of routes, within a twelfth, whatever their sizes."""
+    """The pages of messages and of the index of routes are within a twelfth of the counted size."""
     fill(path, SIZES[kind])
     ((there,),) = query(path, "select sum(pgsize) from dbstat where name in ('message', 'message_route')")
     ((counted,),) = query(path, "select size_bytes from log")
@@ -58,7 +58,7 @@ def test_messages_count_as_what_the_file_takes(path: Path, kind: str) -> None:
 
 
 def test_the_file_counts_as_the_broker_does(path: Path) -> None:
-    """One by one, and together."""
+    """SQL and the broker compute the same size, for each message and for all together."""
     fill(path, LENGTHS)
     counted = [size for (size,) in query(path, f"select {SIZE_ON_DISK} from message group by id order by id")]
     assert counted == [stored_bytes(TOPIC, [length]) for length in LENGTHS]
@@ -67,7 +67,7 @@ def test_the_file_counts_as_the_broker_does(path: Path) -> None:
 
 
 def test_messages_of_one_size_count_as_each_of_them() -> None:
-    """The short way to the sum says the same."""
+    """The shortcut for messages of equal length gives the sum of their sizes."""
     for length in LENGTHS:
         assert stored_bytes(TOPIC, [length] * 3) == 3 * stored_bytes(TOPIC, [length])
     assert stored_bytes(TOPIC, [2_100]) > PAGE_BYTES

@@ -1,4 +1,4 @@
-"""What a start finds in a file, and what is read from it."""
+"""What a start finds in a file, also after a crash, and what is read from a damaged file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from tests.support.naive_store import State
 
 
 def test_no_content_is_read_for_it(path: Path) -> None:
-    """However large the messages are: a start reads a page or two of each, for what their rows' heads say."""
+    """However large messages are, a start reads only a page or two of each, for the heads of the rows."""
     large = publication(1, [bytes(1 << 20)] * 20, endpoints=(1,), time_ms=MADE_MS)
     written(path, [queue(1, "q"), [large]])
     with closing(connect_reader(path)) as connection:
@@ -71,7 +71,7 @@ def test_no_content_is_read_for_it(path: Path) -> None:
     assert misses * PAGE_BYTES < 1 << 19
 
 
-# --- Whenever it ends -----------------------------------------------------------------------------------------------
+# --- After a crash at any moment ------------------------------------------------------------------------------------
 
 
 def wal_of(path: Path) -> Path:
@@ -79,7 +79,7 @@ def wal_of(path: Path) -> Path:
 
 
 def states(history: list[list[Effect]]) -> list[State]:
-    """What there is after no, one, two … transactions."""
+    """The states after zero, one, two … transactions."""
     model = empty_model()
     found = [model.state()]
     for effects in history:
@@ -89,7 +89,7 @@ def states(history: list[list[Effect]]) -> list[State]:
 
 
 def reopened(path: Path) -> State:
-    """What a start finds; the file keeps every promise."""
+    """Open a file as a start does, check its promises, and return its state."""
     open_file(path, MADE_MS + 1, synchronous="OFF").close()
     assert check(path) == []
     state = state_of(path)
@@ -105,7 +105,7 @@ SLOW = settings(max_examples=times(15, 2_000))
 def test_a_kill_after_any_commit_loses_nothing_that_was_told(
     fresh: Callable[[], Path], history: list[list[Effect]], checkpoint_bytes: int
 ) -> None:
-    """The files as they are the moment each transaction is told of, checkpoints or not, hold it and all before it."""
+    """A copy of the files at the moment a transaction is reported has it and all earlier ones, despite checkpoints."""
     path = fresh()
     copies: list[Path] = []
 
@@ -122,13 +122,13 @@ def test_a_kill_after_any_commit_loses_nothing_that_was_told(
 
 
 class Cut(NamedTuple):
-    """Where a WAL ends. Numbers, of which the remainder counts: how long it is may differ from run to run."""
+    """Where to cut a WAL. Numbers are taken modulo its length, which may differ from run to run."""
 
     place: int
     offset: int
-    """Octets from the end of a transaction; ``ANYWHERE``: the place is one of all octets."""
+    """Octets from the end of a transaction; ``ANYWHERE``: ``place`` is any octet of the WAL."""
     junk: bytes
-    """What stands behind it."""
+    """What follows the cut."""
 
 
 ANYWHERE = 2
@@ -150,7 +150,7 @@ cuts = st.builds(
 def test_a_wal_that_ends_anywhere_holds_the_transactions_before(
     fresh: Callable[[], Path], history: list[list[Effect]], made: list[Cut]
 ) -> None:
-    """Cut at any byte, with nothing or anything behind the cut: whole transactions, to the last that was written."""
+    """A WAL that is cut at any byte, with or without junk after it, has the transactions that end before the cut."""
     path = fresh()
     ends: list[int] = []
 
@@ -158,7 +158,7 @@ def test_a_wal_that_ends_anywhere_holds_the_transactions_before(
         for effects in history:
             w.commit(*effects)
         w.hold.clear()
-        w.commit()  # nothing: it is told of, and the files are as they are
+        w.commit()  # an empty batch: once it is reported, the files no longer change
         main, wal = path.read_bytes(), wal_of(path).read_bytes()
     expected = states(history)
     ends = ends[: len(history)]
@@ -173,7 +173,7 @@ def test_a_wal_that_ends_anywhere_holds_the_transactions_before(
 
 
 LARGE = b"x" * 3_000
-"""Some of these make a transaction of many pages."""
+"""A few contents of this size make a transaction of many pages."""
 
 BEFORE: list[Effect] = [
     *queue(1, "q"),
@@ -188,15 +188,15 @@ TRANSACTION: list[Effect] = [
     SettleInTransaction(1, WHOLE, None, {1: 19}, 20, 1, len(LARGE), list(range(1, 20))),
     SettleInTransaction(2, WHOLE, None, {2: 2, 12: 12, 20: 20}, 20, 17, 17 * len(LARGE), [2, 12, 20]),
 ]
-"""Topics with and without an endpoint, in the log and not; what is acknowledged is held by both, one or nobody then."""
+"""Messages with and without an endpoint, logged or not; settled ones are then held by both queues, one or none."""
 
 
 def test_a_crash_at_any_statement_of_a_transaction_leaves_nothing_of_it(fresh: Callable[[], Path]) -> None:
-    """The files at each of its steps, pages already written out among them, hold what was there before it began."""
+    """At each statement the files still have the state before the transaction, though pages of it are written."""
     path = fresh()
     copies: list[Path] = []
     connection = writing_to(path)
-    # Pages do not wait for the commit in memory.
+    # A cache of one page writes pages to the file before the commit.
     connection.execute("pragma cache_size = 1")
     commit(connection, BEFORE)
     sizes: list[int] = []
@@ -221,7 +221,7 @@ def test_a_crash_at_any_statement_of_a_transaction_leaves_nothing_of_it(fresh: C
 def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
     fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, logged: bool
 ) -> None:
-    """A crash between any two pieces: what was let go of is not let go of again, and what is left is, at last."""
+    """A crash between any two pieces does not release a message twice, and the rest is released in the end."""
     monkeypatch.setattr("store.cursors.PIECE_ROWS", 3)
     path = fresh()
     first = publication(1, [b"x"] * 20, endpoints=(1, 2), logged=logged, time_ms=MADE_MS, ranked=True)
@@ -253,7 +253,7 @@ def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
         assert query(path, f"select * from {table} where {column} = 1") == []
 
 
-# --- A disk that gives back another byte than it was given ----------------------------------------------------------
+# --- A disk that returns other bytes than were written --------------------------------------------------------------
 
 TOPICS = ("first", "second", "third")
 CONTENTS = (b"content of the first", b"content of the second", b"content of the third")
@@ -262,12 +262,12 @@ ROWS = [
     for i, (topic, content) in enumerate(zip(TOPICS, CONTENTS, strict=True), 1)
 ]
 DAMAGED = 2
-"""The id of the one whose bytes change."""
+"""The id of the message whose bytes change."""
 
 
 @pytest.fixture
 def three(path: Path) -> Path:
-    """A file of three messages on a queue, all of it in the file itself."""
+    """A file with three messages on a queue, checkpointed, so that its WAL is empty."""
     made = [
         publication(i, [content], topic=topic, endpoints=(1,), time_ms=time_ms, bares=[bare])
         for i, time_ms, topic, bare, _, _, content in ROWS
@@ -280,13 +280,13 @@ def three(path: Path) -> Path:
 
 @contextmanager
 def reading(path: Path, *, rows: int = 1_000, largest_bytes: int = 64) -> Iterator[SqliteReader]:
-    """A reader, of pages of so many rows, that knows the largest content there may be."""
+    """A reader with these bounds of its pages and contents."""
     with closing(SqliteReader(path, bounds(rows), largest_bytes)) as reader:
         yield reader
 
 
 def cell(path: Path, message_id: int) -> range:
-    """Where a message's row is in a file whose messages are all on one page (SQLite's "B-tree Pages")."""
+    """The range of a message's row in a file whose messages are all on one page (SQLite's "B-tree Pages")."""
     ((root,),) = query(path, "select rootpage from sqlite_master where name = 'message'")
     page = path.read_bytes()[(root - 1) * PAGE_BYTES : root * PAGE_BYTES]
     assert page[0] == 13, "a leaf"
@@ -306,7 +306,7 @@ def flip(path: Path, place: int, change: int = 0x01) -> None:
 
 
 def place_of(path: Path, field: str) -> int:
-    """Where a byte of the field is, of the message in the middle."""
+    """The place in the file of one byte of a field of the message ``DAMAGED``."""
     where = cell(path, DAMAGED)
     raw = path.read_bytes()[where.start : where.stop]
     time = (MADE_MS + DAMAGED).to_bytes(6)
@@ -328,7 +328,7 @@ FIELDS = ("id", "time", "topic", "bare", "route", "checksum", "content")
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_the_check_names_the_message(three: Path, field: str) -> None:
-    """A byte that changes in any field of a message is told with its id, and what to do."""
+    """If a byte changes in any field of a message, the check names the message and says what to do."""
     assert check(three) == []
     flip(three, place_of(three, field), change=0x04)
     found = check(three)
@@ -340,7 +340,7 @@ def test_the_check_names_the_message(three: Path, field: str) -> None:
 
 
 def test_a_topic_that_is_no_text_any_more_is_damage(three: Path) -> None:
-    """Where topics alone are read, too, the error is that of a file that cannot be read."""
+    """A topic that is no UTF-8 fails a read of topics only, as damage, and the check names its message."""
     flip(three, place_of(three, "topic"), change=0x80)
     with reading(three) as reader:
         with pytest.raises(ReadFailed, match="no text any more"):
@@ -353,7 +353,7 @@ def test_a_topic_that_is_no_text_any_more_is_damage(three: Path) -> None:
 
 @pytest.mark.parametrize("change", [0x01, 0x80, 0xFF])
 def test_whichever_byte_of_a_row_changes(three: Path, tmp_path: Path, change: int) -> None:
-    """The check sees it; and no way to read gives anything that was not written."""
+    """The check finds a change of any byte, and no read returns a row that was not written."""
     damaged = tmp_path / "damaged.db"
     reads: list[Callable[[SqliteReader], list[Row]]] = [
         lambda reader: reader.log_page(1, 100, ()).rows,
@@ -379,7 +379,7 @@ def test_whichever_byte_of_a_row_changes(three: Path, tmp_path: Path, change: in
 @settings(max_examples=times(15, 2_000))
 @given(history=histories())
 def test_pages_are_compared_as_a_whole(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
-    """Whatever was written, and however: the sum of a page's checksums is that of its messages."""
+    """After any history, the sum of a page's checksums is right, whatever bound on the contents is given."""
     path = fresh()
     written(path, history)
     with closing(connect_reader(path)) as connection:
@@ -393,7 +393,7 @@ def test_pages_are_compared_as_a_whole(fresh: Callable[[], Path], history: list[
 
 
 def test_a_message_that_changes_its_route_stays_what_it_is(three: Path) -> None:
-    """A queue that is to deliver by priority: what was sound is, and what was not is not."""
+    """When a queue begins to deliver by priority, sound messages stay sound, and damaged ones damaged."""
     with closing(connect_writer(three, synchronous="OFF")) as connection, connection:
         connection.execute("update message set content = cast(replace(content, 'second', 'Second') as blob)")
         before = [number for (number,) in connection.execute("select route from message order by id")]
@@ -412,14 +412,14 @@ BOTH = route(1, 2).number
 
 @pytest.fixture
 def sound(path: Path) -> Path:
-    """A file with something in it."""
+    """A sound file with a queue and messages."""
     written(path, [[*queue(1, "q"), publication(1, [b"12345"] * 4, endpoints=(1,), time_ms=MADE_MS)]])
     return path
 
 
 def test_a_damaged_page_is_found(sound: Path) -> None:
-    """What SQLite itself cannot make sense of is told in its words."""
-    open_file(sound, MADE_MS, synchronous="OFF").close()  # leaves no WAL beside it
+    """The check reports a page that SQLite cannot read, in SQLite's words."""
+    open_file(sound, MADE_MS, synchronous="OFF").close()  # leaves no WAL
     content = bytearray(sound.read_bytes())
     content[4096:8192] = b"\x5a" * 4096
     sound.write_bytes(content)
@@ -429,7 +429,7 @@ def test_a_damaged_page_is_found(sound: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b""], ids=["text", "empty"])
 def test_what_is_no_gateways_file_is_told_so(tmp_path: Path, content: bytes) -> None:
-    """One sentence, whatever the file is; it is left as it was."""
+    """The check reports a file that is no gateway's in one sentence, and leaves it as it was."""
     path = tmp_path / "x.db"
     path.write_bytes(content)
     (found,) = check(path)
@@ -438,14 +438,14 @@ def test_what_is_no_gateways_file_is_told_so(tmp_path: Path, content: bytes) -> 
 
 
 def test_a_missing_file_is_told_so_and_not_made(tmp_path: Path) -> None:
-    """Looking makes nothing."""
+    """The check of a missing file creates none."""
     path = tmp_path / "x.db"
     assert check(path) == [f"there is no file {path}"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_of_a_later_version_is_told_so(sound: Path) -> None:
-    """Its promises are others: no guess is made."""
+    """A later version may have other promises, so the check reports only the version."""
     execute(
         sound,
         "insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', 'm999_new', '')",
@@ -454,7 +454,7 @@ def test_a_file_of_a_later_version_is_told_so(sound: Path) -> None:
 
 
 def test_a_file_in_use_is_checked_as_it_is_at_one_moment(sound: Path) -> None:
-    """A writer that is at work meanwhile neither waits nor causes a false alarm."""
+    """The check sees the last commit: an open transaction of a writer does not block it or cause a false alarm."""
     with closing(writing_to(sound)) as connection:
         connection.execute("begin immediate")
         connection.execute("update log set size_bytes = 0")
@@ -465,11 +465,11 @@ def test_a_file_in_use_is_checked_as_it_is_at_one_moment(sound: Path) -> None:
 # --- Pages, probes and their bounds, on real files --------------------------------------------------------------------
 
 LARGEST = 1 << 20
-"""More than any content here: with it, a reader looks at lengths before it reads contents."""
+"""A largest content that makes a reader look at lengths before it reads contents; no content here is so large."""
 
 
 def test_a_merge_reads_no_more_than_its_page(path: Path) -> None:
-    """Ids are merged by the index as far as the page goes, and rows of those alone are read."""
+    """A page of several routes reads the index only as far as the page goes, and only the rows of the page."""
     contents = [bytes(2_000)] * 1_000
     both = [publication(1 + 1_000 * k, contents, endpoints=(1 + k,), time_ms=MADE_MS) for k in (0, 1)]
     written(path, [[*queue(1, "q"), *queue(2, "r")], both])
@@ -483,7 +483,7 @@ def test_a_merge_reads_no_more_than_its_page(path: Path) -> None:
 
 
 def test_small_contents_are_not_measured_first(path: Path) -> None:
-    """While a page of the largest content ever stored fits the bound, one statement reads it."""
+    """One statement reads a page if even a page of the largest contents stays within the bound."""
     written(path, [[publication(1, [b"x"] * 20, time_ms=MADE_MS)]])
     for largest, statements in ((64, 1), (LARGEST, 4)):
         seen: list[str] = []
@@ -494,7 +494,7 @@ def test_small_contents_are_not_measured_first(path: Path) -> None:
 
 
 def test_a_reader_leaves_no_snapshot_behind(path: Path) -> None:
-    """After every kind of read the WAL can be begun anew: no statement and no transaction is left open."""
+    """No read leaves a statement or transaction open: after each the WAL can be restarted."""
     written(path, [queue(1, "q"),
                    [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
     reads: list[Callable[[SqliteReader], object]] = [
@@ -526,7 +526,7 @@ def test_a_reader_cannot_write(path: Path) -> None:
 
 @pytest.mark.parametrize("largest_bytes", [64, LARGEST])
 def test_damage_is_known_after_it_was_met(path: Path, largest_bytes: int) -> None:
-    """A page that cannot be read fails with SQLite's own reason, and the reader says from then on that it met one."""
+    """A page that SQLite cannot read fails with SQLite's reason, and the reader reports the damage from then on."""
     written(path, [[publication(1, [b"x" * 300] * 200, time_ms=MADE_MS)]])
     with closing(writing_to(path)) as connection:
         connection.execute("pragma wal_checkpoint(truncate)").fetchall()

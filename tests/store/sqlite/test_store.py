@@ -1,4 +1,4 @@
-"""The port in SQLite, as a gateway uses it: files opened, migrated and arranged anew."""
+"""SQLite's stores as a gateway uses them: files are opened, migrated, and changed to deliver by priority."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, tabl
 from tests.support.chance import times
 from tests.support.naive_store import NaiveStore
 
-# --- The port in SQLite, as a gateway uses it: opened, written, read, closed, opened again and removed ----------------
+# --- Stores are opened, written, read, closed, opened again and removed -----------------------------------------------
 
 OPTIONS = StoreOptions(
     page_rows=10, page_bytes=1 << 16, read_threads=1, checkpoint_bytes=1 << 20, synchronous="OFF"
@@ -44,7 +44,7 @@ OPTIONS = StoreOptions(
 
 
 def test_what_is_written_is_told_of_by_another_thread(tmp_path: Path) -> None:
-    """In the data folder's file of that name; the loop goes on meanwhile."""
+    """The store is the data folder's file with the Message VPN's name; its commits are reported by another thread."""
     store: Store = SqliteStores(tmp_path).open("orders", MADE_MS, OPTIONS)
     assert store.place == str(message_file(tmp_path, "orders")) == str(tmp_path / "orders.db")
     assert store.engine == f"SQLite {apsw.sqlite_lib_version()}"
@@ -57,7 +57,7 @@ def test_what_is_written_is_told_of_by_another_thread(tmp_path: Path) -> None:
 
 
 def test_a_start_after_a_crash_makes_no_checkpoint(tmp_path: Path) -> None:
-    """What is in the WAL is found and stays there, however often the file is opened on the way to a writer."""
+    """A start reads what a crash left in the WAL, and leaves the WAL as it was."""
     crashed = tmp_path / "crashed"
     crashed.mkdir()
     stores = SqliteStores(tmp_path)
@@ -82,7 +82,7 @@ def test_a_start_after_a_crash_makes_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_pages_stay_in_their_bounds_as_contents_grow(tmp_path: Path) -> None:
-    """The reader knows the largest content there may be before anybody can read it, however it was written."""
+    """The reader learns of a larger content before it can read it, so pages stay within their bytes."""
     store = SqliteStores(tmp_path).open("orders", MADE_MS, OPTIONS)
     writer = store.start_writer(lambda batches, error: None)
     large = publication(1, [bytes(40_000)] * 4, time_ms=MADE_MS)
@@ -93,7 +93,7 @@ def test_pages_stay_in_their_bounds_as_contents_grow(tmp_path: Path) -> None:
 
 
 def test_removing(tmp_path: Path) -> None:
-    """Nothing of a removed store is left, its write-ahead log included; the others stay, and no store is no error."""
+    """Removing a store deletes its file and WAL, and no other store; removing a missing store is no error."""
     stores = SqliteStores(tmp_path)
     for name in ("orders", "trades"):
         stores.open(name, MADE_MS, OPTIONS).close()
@@ -104,7 +104,7 @@ def test_removing(tmp_path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error while its state is read is told as one while it is opened."""
+    """An error while the start reads the state becomes a StoreError with the reason and advice."""
 
     def recover(path: Path) -> None:
         raise apsw.CorruptError("database disk image is malformed")
@@ -123,7 +123,7 @@ def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     ids=["text", "header"],
 )
 def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes, cause: str) -> None:
-    """The error names the file and what can be done; not a byte of it is changed."""
+    """The error names the file and what to do; the file is not changed."""
     path = tmp_path / "default.db"
     path.write_bytes(content)
     with pytest.raises(StoreError, match=rf"cannot open {path}: .*{cause}.*Restore it from a backup"):
@@ -132,7 +132,7 @@ def test_what_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: 
 
 
 def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    """A folder in its place, or no folder around it."""
+    """A folder in place of the file, or a missing parent folder, is an error."""
     (tmp_path / "folder.db").mkdir()
     for path in (tmp_path / "folder.db", tmp_path / "missing" / "default.db"):
         with pytest.raises(StoreError, match=f"cannot open {path}: unable to open database file"):
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_new_log_has_a_generation_of_its_own(tmp_path: Path) -> None:
-    """Random and positive: a log made anew is never taken for the one before."""
+    """Generations are random and not negative, so a recreated log is never taken for the old one."""
     generations = set()
     for name in "abc":
         path = tmp_path / f"{name}.db"
@@ -153,7 +153,7 @@ def test_a_new_log_has_a_generation_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_migrates_files_is_not_loaded_for_one_that_is_migrated(path: Path) -> None:
-    """A start is shorter by that, and a gateway smaller."""
+    """Opening a migrated file does not import sqlite_utils, which saves time and memory."""
     program = (
         "import sys\nfrom pathlib import Path\nfrom store.sqlite.database import open_file\n"
         f"open_file(Path({str(path)!r}), 1, synchronous='OFF').close()\n"
@@ -163,7 +163,7 @@ def test_what_migrates_files_is_not_loaded_for_one_that_is_migrated(path: Path) 
 
 
 def test_any_path_will_do(tmp_path: Path) -> None:
-    """Characters that mean something in a URI are those of the file: readers and the writer open the same one."""
+    """Characters with a meaning in URIs belong to the file's name: readers and the writer open the same file."""
     path = tmp_path / "a b%20?mode=rw#ä.db"
     open_file(path, MADE_MS, synchronous="FULL").close()
     with closing(writing_to(path)) as connection:
@@ -173,7 +173,7 @@ def test_any_path_will_do(tmp_path: Path) -> None:
 
 
 def test_readers_do_not_wait_for_the_writer(path: Path) -> None:
-    """While a transaction is open, a reader sees what was committed before, at once."""
+    """While a transaction is open, a reader immediately sees the state before it."""
     with closing(writing_to(path)) as writer, closing(connect_reader(path)) as reader:
         writer.execute("begin immediate")
         writer.execute("update log set last_id = 99")
@@ -182,13 +182,13 @@ def test_readers_do_not_wait_for_the_writer(path: Path) -> None:
         assert reader.execute("select last_id from log").fetchall() == [(99,)]
 
 
-# --- Migrations: files from before the first one here are refused, and so are those of later versions -----------------
+# --- Migrations: files of unreleased and of later versions are refused ------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["m001_messages_references_log", "m002_points_and_indexed_properties",
                                   "m003_priorities", "m004_archived"])  # fmt: skip
 def test_a_file_that_no_release_wrote_is_refused(name: str, tmp_path: Path) -> None:
-    """With a sentence that says what it is and what to do; the check says it, too, and the file stays as it was."""
+    """The error says what the file is and what to do, the check says the same, and the file is not changed."""
     path = tmp_path / "old.db"
     shutil.copy(FILES / f"{name}.db", path)
     before = tables(path), path.read_bytes()
@@ -202,7 +202,7 @@ def test_a_file_that_no_release_wrote_is_refused(name: str, tmp_path: Path) -> N
 
 
 def test_opening_a_file_again_changes_nothing(path: Path) -> None:
-    """Each migration is applied once; the generation and the times stay what they were."""
+    """Each migration is applied once; generation, times and contents stay as they were."""
     with closing(writing_to(path)) as connection:
         commit(connection, [*queue(1, "q"), publication(1, [b"x"], endpoints=(1,), time_ms=MADE_MS)])
     before = state_of(path), tables(path), recover(path)
@@ -211,7 +211,7 @@ def test_opening_a_file_again_changes_nothing(path: Path) -> None:
 
 
 def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
-    """The error names the file, what it knows, and what to do; its content stays."""
+    """The error names the file, its unknown migrations and what to do; the file is not changed."""
     for name in ("m998_bar", "m999_foo"):
         execute(
             path,
@@ -227,7 +227,7 @@ def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
 
 
 def test_a_migration_of_somebody_else_is_no_later_version(path: Path) -> None:
-    """Only our own set of migrations counts: an operator may keep tables of his own beside ours."""
+    """Only the gateway's own set of migrations counts: an operator may add tables of their own."""
     execute(
         path, "insert into _sqlite_migrations (migration_set, name, applied_at) values ('other', 'm999', '')"
     )
@@ -235,7 +235,7 @@ def test_a_migration_of_somebody_else_is_no_later_version(path: Path) -> None:
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
-    """Half a migration is none: the next start finds what there was before, and can try again."""
+    """A migration that fails is rolled back, and the next start can open the file."""
     before = tables(path)
     later = migrations()
 
@@ -253,7 +253,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
 
 @pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])
 def test_a_writing_connection_is_set_up(path: Path, synchronous: str, level: int) -> None:
-    """WAL, synced as asked for, and no checkpoints inside commits."""
+    """A writing connection uses the WAL, syncs as configured, and makes no checkpoints inside commits."""
     with closing(connect_writer(path, synchronous=synchronous)) as connection:
 
         def pragma(name: str) -> object:
@@ -265,17 +265,17 @@ def test_a_writing_connection_is_set_up(path: Path, synchronous: str, level: int
         assert pragma("page_size") == PAGE_BYTES
 
 
-# --- Queues that begin, or cease, to deliver by priority --------------------------------------------------------------
+# --- Queues that begin or stop to deliver by priority -----------------------------------------------------------------
 
 CONTENTS = [
     *(bytes.fromhex("005370c004024050") + bytes((n % 12,)) + b"body" for n in range(36)),
     b"bare",
 ]
-"""With priorities from 0 to above 9, three of each, and one without a header."""
+"""Three messages of each priority from 0 to 11, and one without a header."""
 
 
 def filled(path: Path) -> NaiveStore:
-    """A plain queue and one that delivers by priority, with messages of both and of one, some of them settled."""
+    """A plain queue and one by priority; some messages are on both, others on the plain one; some are settled."""
     bares = [9] * 36 + [0]
     return written(
         path,
@@ -291,7 +291,7 @@ def filled(path: Path) -> NaiveStore:
 
 
 def lying(path: Path, number: int) -> dict[int, int]:
-    """What an endpoint's cursor is not done with: the part that each message is in, by id."""
+    """The unsettled messages of an endpoint's routes: the cursor's part that each is in, by id."""
     found = {}
     for endpoint in recover(path).endpoints:
         if endpoint.definition.number != number:
@@ -313,7 +313,7 @@ def lying(path: Path, number: int) -> dict[int, int]:
 
 
 def depth(path: Path, number: int) -> tuple[int, int]:
-    """Messages and bytes that a start finds on an endpoint by its routes."""
+    """The number and size of messages that a start finds on an endpoint by its routes."""
     (endpoint,) = (e for e in recover(path).endpoints if e.definition.number == number)
     parts = endpoint.parts.values()
     return (
@@ -323,7 +323,7 @@ def depth(path: Path, number: int) -> tuple[int, int]:
 
 
 def test_an_unchanged_queue_is_left_as_it_is(path: Path) -> None:
-    """Nothing is written for a queue that is what it was, or that nobody declares any more."""
+    """Nothing is written for a queue whose setting has not changed, or that is no longer configured."""
     filled(path)
     before = state_of(path), recover(path)
     open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True}).close()
@@ -337,8 +337,8 @@ def test_whatever_lies_there_stays_there(
     fresh: Callable[[], Path], history: list[list[Effect]], changes: list[bool]
 ) -> None:
     """
-    After any history, and changes of all queues there and back, in the transaction that opens the file: what is settled
-    stays so, and the same messages lie on them, each in its part, counted alike.
+    After any history, all queues change to priorities or back when the file is opened. Each time the same messages are
+    unsettled, each in its part, with the same counts and sizes.
     """
     path = fresh()
     model = written(path, history)
@@ -358,7 +358,7 @@ def test_whatever_lies_there_stays_there(
 
 
 def test_messages_that_were_settled_keep_their_routes(path: Path) -> None:
-    """Only what the queue still has is put on a route with a priority: what is done with is not read."""
+    """Only unsettled messages get a route with a priority; settled ones are not read."""
     model = filled(path)
     open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True}).close()
     routes = dict(query(path, "select id, route from message where id < 38"))

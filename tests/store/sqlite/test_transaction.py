@@ -1,4 +1,4 @@
-"""Effects turned into rows."""
+"""How effects become rows, and small batches a single statement."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ QUEUE = queue(1, "q")
 OTHER = queue(2, "r")
 
 
-# What the fixture copies does not change between examples.
+# The file that the fixture copies does not change between examples.
 @given(history=histories())
 def test_the_file_holds_what_the_effects_say(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
-    """After every transaction, all tables equal a recount: rows, routes, held counts, cursors, the log."""
+    """After every transaction all tables equal the naive store: rows, routes, held counts, cursors and the log."""
     path, model = fresh(), empty_model()
     with closing(writing_to(path)) as connection:
         for effects in history:
@@ -68,7 +68,7 @@ def test_the_file_holds_what_the_effects_say(fresh: Callable[[], Path], history:
 
 
 def test_what_is_so_already_is_written_all_the_same(fresh: Callable[[], Path]) -> None:
-    """Else a store that cannot be written would pass for one that can: SQLite writes no page that is as it was."""
+    """Each commit writes to the WAL, even if no value changes: otherwise an unwritable store would look writable."""
     path = fresh()
     wal = Path(f"{path}-wal")
     with closing(writing_to(path)) as connection:
@@ -79,7 +79,7 @@ def test_what_is_so_already_is_written_all_the_same(fresh: Callable[[], Path]) -
 
 @given(st.lists(st.integers(), max_size=3 * LARGEST_INSERT))
 def test_chunks_are_powers_of_two_and_lose_nothing(items: list[int]) -> None:
-    """Pieces joined are the whole; each has 1, 2, 4 … at most LARGEST_INSERT items, and none is longer than before."""
+    """The pieces joined are the whole; each has 1, 2, 4 … LARGEST_INSERT items, and their lengths never rise."""
     pieces = list(chunks(items))
     assert [item for piece in pieces for item in piece] == items
     lengths = [len(piece) for piece in pieces]
@@ -90,14 +90,14 @@ def test_chunks_are_powers_of_two_and_lose_nothing(items: list[int]) -> None:
 
 @given(st.sets(st.integers(0, 40)))
 def test_runs_are_the_longest_runs_of_consecutive_ids(ids: set[int]) -> None:
-    """Spelled out, runs are the ids again, and between two of them something is missing."""
+    """Runs have exactly the given ids, and between two runs at least one id is missing."""
     found = runs(sorted(ids))
     assert [i for first, last in found for i in range(first, last + 1)] == sorted(ids)
     assert all(before[1] + 1 < after[0] for before, after in pairwise(found))
 
 
 def statements_of(path: Path, model: NaiveStore, effects: Sequence[Effect], **options: Any) -> list[str]:
-    """What a transaction consists of, which is committed; the file is what the naive store says."""
+    """Commit effects, check the file against the naive store, and return the transaction's statements."""
     found: list[str] = []
     with closing(writing_to(path)) as connection:
         connection.exec_trace = lambda cursor, sql, values: found.append(sql) is None
@@ -109,8 +109,8 @@ def statements_of(path: Path, model: NaiveStore, effects: Sequence[Effect], **op
 
 def test_what_comes_often_takes_few_statements(path: Path) -> None:
     """
-    A statement is a switch of threads: 500 single messages of one kind take a dozen at most, a hundred settlements of
-    one endpoint write its cursor once, and no statement of a purge looks at messages, whatever lies there.
+    Each statement costs a switch of threads. 500 single messages of one kind take at most a dozen, a hundred
+    settlements of one endpoint write its cursor once, and no statement of a purge reads messages.
     """
     model = written(path, [QUEUE])
     made = [publication(1 + k, [b"%d" % k], endpoints=(1,), time_ms=MADE_MS) for k in range(500)]
@@ -124,7 +124,7 @@ def test_what_comes_often_takes_few_statements(path: Path) -> None:
 
 
 def test_a_cursor_that_is_no_more_is_passed_over(path: Path) -> None:
-    """A move that comes after its cursor was dropped lets go of nothing: what was dropped is let go of behind."""
+    """A settlement after its cursor was dropped releases nothing; the messages are released with the dropped cursor."""
     held = publication(1, [b"x"] * 9, endpoints=(1, 2), logged=False, time_ms=MADE_MS)
     model = written(path, [[*QUEUE, *OTHER, held]])
     late = settled(model, 1, range(1, 10))
@@ -138,7 +138,7 @@ def test_a_cursor_that_is_no_more_is_passed_over(path: Path) -> None:
 
 
 def test_trimming_tells_that_there_are_held_messages_now(path: Path) -> None:
-    """In a file where the log held all, a settlement behind a trimming, in one transaction, frees what was trimmed."""
+    """The first trim makes messages held: a settlement after it in the same transaction releases a trimmed message."""
     model = written(path, [[*QUEUE, publication(1, [b"x"] * 3, endpoints=(1,), time_ms=MADE_MS)]])
     trim = applied(model, [trimming(model, 3)])
     statements_of(path, model, [*trim, *applied(model, settled(model, 1, [1]))], has_held=False)
@@ -152,7 +152,7 @@ KNOWN = {route(1).number}
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FewMessages | None]]:
-    """What the writer was given for each small batch; None where one statement was not enough."""
+    """The single statement for each small batch; None where one statement is not enough."""
     found: list[FewMessages | None] = []
 
     def watched(*arguments: Any) -> FewMessages | None:
@@ -160,7 +160,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FewMessages | None]]:
         return found[-1]
 
     monkeypatch.setattr(writer_module, "few_messages", watched)
-    # However slow the disk is.
+    # Small batches are committed on the caller's thread, however slow the disk is.
     monkeypatch.setattr(writer_module, "COMMIT_NOW_SECONDS", float("inf"))
     yield found
 
@@ -175,8 +175,8 @@ def lone(
 @pytest.mark.parametrize("with_held", [False, True])
 def test_messages_are_one_statement(tail: LogTail, with_held: bool) -> None:
     """
-    Of one publisher or of several, in their order: its values are the rows, and what their checksums are made of; what
-    a start needs to know is in the tail. What the log does not hold counts for no size of the log.
+    The statement's values are the rows of all publications in their order, and the sums for their checksums. The tail
+    has what a start needs to know; unlogged messages do not count for the size of the log.
     """
     first = lone(5, size=30)
     held = publication(6, [b"x", b"yy"], endpoints=(1,), logged=False, time_ms=MADE_MS + 5)
@@ -210,7 +210,7 @@ def test_messages_are_one_statement(tail: LogTail, with_held: bool) -> None:
     ],
 )
 def test_one_statement_is_not_enough(effects: Sequence[Effect], tail: LogTail) -> None:
-    """Where anything else is to be written with the messages, all of it is one transaction."""
+    """A batch with anything but messages on known routes, or with too many, needs a transaction of statements."""
     assert few_messages(effects, tail, KNOWN) is None
 
 
@@ -229,7 +229,7 @@ SMALL_BATCHES = st.lists(
 def test_any_order_of_small_commits_leaves_what_they_say(
     fresh: Callable[[], Path], batches: list[Any]
 ) -> None:
-    """By one statement or by several, logged or not, between settlements and what the thread writes."""
+    """Small batches of logged and unlogged messages, settlements and the writer's own thread leave the right file."""
     path = fresh()
     next_id = 1
     unsettled: list[int] = []
@@ -251,8 +251,7 @@ def test_any_order_of_small_commits_leaves_what_they_say(
 
 
 def test_the_answer_is_called_once_it_is_durable(path: Path, made: list[FewMessages | None]) -> None:
-    """By one statement or by several: every other connection sees the message at that moment, and of a failure nobody
-    is told."""
+    """``answer`` is called when other connections see the message, and not after a failure."""
     seen: list[list[Any]] = []
 
     def answer() -> None:
@@ -270,7 +269,7 @@ def test_the_answer_is_called_once_it_is_durable(path: Path, made: list[FewMessa
 
 @pytest.fixture
 def begun(path: Path, made: list[FewMessages | None]) -> Iterator[Writing]:
-    """A writer that has written two messages, and has room ahead in the WAL: each more is one statement."""
+    """A writer after two messages, with room ahead in the WAL, so that each further message is one statement."""
     with writing(path) as w:
         w.write(*QUEUE)
         w.write_now(lone(1))
@@ -280,7 +279,7 @@ def begun(path: Path, made: list[FewMessages | None]) -> Iterator[Writing]:
 
 
 def test_what_was_written_is_noted_though_the_answer_fails(path: Path, begun: Writing) -> None:
-    """A mistake of whoever is answered does not make the writer forget what is in the file."""
+    """If ``answer`` raises, the writer still knows that the message is in the file."""
 
     def answer() -> None:
         raise RuntimeError("a mistake")
@@ -306,7 +305,7 @@ def test_what_was_written_is_noted_though_the_answer_fails(path: Path, begun: Wr
 def test_a_statement_that_fails_leaves_nothing(
     path: Path, begun: Writing, made: list[FewMessages | None], bad: list[Effect], cause: type[Exception]
 ) -> None:
-    """All of its messages fail together, whoever refuses them: it is told, none is in the file, the next is written."""
+    """If SQLite or the driver refuses one message, all messages of the batch fail, and the next batch is written."""
     error = begun.commit_now(*bad)
     assert isinstance(error, WriteFailed)
     assert isinstance(error.__cause__, cause)
@@ -318,7 +317,7 @@ def test_a_statement_that_fails_leaves_nothing(
 def test_what_a_failed_transaction_owes_is_not_passed_over(
     path: Path, begun: Writing, made: list[FewMessages | None]
 ) -> None:
-    """It is written first with the next message, which is then no single statement."""
+    """Effects left from a failed transaction are written with the next message, which then is no single statement."""
     given_before = len(made)
     begun.writer._owed = [SaveArchived(2)]
     begun.write_now(lone(3))
@@ -328,19 +327,19 @@ def test_what_a_failed_transaction_owes_is_not_passed_over(
     assert made[-1] is not None
 
 
-# --- What was published since the log's row was written -------------------------------------------------------------
+# --- Messages published since the log's row was written -------------------------------------------------------------
 
 FRAME_BYTES = PAGE_BYTES + 24
 
 
 def saved_id(path: Path) -> int:
-    """Up to which id the log's row holds."""
+    """The last id in the log's row."""
     ((last_id,),) = query(path, "select last_id from log")
     return int(last_id)
 
 
 def test_a_message_alone_is_two_pages(path: Path) -> None:
-    """Its row and its place in the index of its route; now and then a page of either begins."""
+    """A message writes a page for its row and one for the index of routes, and rarely a new page of either."""
     count = 100
     with closing(writing_to(path)) as connection:
         commit(connection, [*QUEUE, publication(1, [bytes(200)], endpoints=(1,), time_ms=MADE_MS)])
@@ -358,7 +357,7 @@ def test_a_message_alone_is_two_pages(path: Path) -> None:
 
 
 def test_a_writer_writes_the_row_now_and_then(path: Path) -> None:
-    """However long messages come and nothing else: what a start has to look at stays short."""
+    """Even if only messages are written, fewer than MOST_UNSAVED are left for a start to look at."""
     size = MOST_UNSAVED // 4
     with writing(path) as w:
         for first in range(1, 20 * size, size):
@@ -370,7 +369,7 @@ def test_a_writer_writes_the_row_now_and_then(path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["settled", "purged", "deleted", "trimmed"])
 def test_an_id_whose_message_is_gone_is_not_given_out_again(path: Path, ending: str) -> None:
-    """The newest messages are deleted before anything else had the log's row written: their ids stay given out."""
+    """If the newest messages are deleted before the log's row was written, their ids are still not reused."""
     is_logged = ending == "trimmed"
     with writing(path) as w:
         w.write(*QUEUE, *OTHER)
@@ -391,7 +390,7 @@ def test_an_id_whose_message_is_gone_is_not_given_out_again(path: Path, ending: 
 
 
 def test_a_transaction_that_fails_counts_for_nothing(path: Path) -> None:
-    """What was published before it and after it is counted in all the same, once."""
+    """A failed transaction changes no counter; messages before and after it are counted once."""
     with writing(path) as w:
         w.write(publication(1, [b"x"] * 5, time_ms=MADE_MS))
         taken = [publication(6, [b"large" * 9], time_ms=MADE_MS + 5), publication(1, [b"x"], time_ms=MADE_MS)]
@@ -404,7 +403,7 @@ def test_a_transaction_that_fails_counts_for_nothing(path: Path) -> None:
 
 
 def test_a_writer_goes_on_from_the_tail_that_it_finds(path: Path) -> None:
-    """A start leaves the row as it is; with the next reason to write it, all that came before is in it."""
+    """A start does not write the log's row; the next write of the row includes all earlier messages."""
     model = empty_model()
     for first in (1, 6):
         with writing(path, model=model) as w:

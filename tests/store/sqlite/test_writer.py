@@ -1,4 +1,4 @@
-"""Group commit: what is told, in which order, and what an error costs."""
+"""Group commit: what is reported and in which order, what an error costs, cleaning up, and checkpoints."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def message(number: int, *, topic: str = "a", size: int = 10) -> Publication:
 
 
 def spool(count: int, *, endpoint: int = 1, first: int = 1, logged: bool = True) -> Publication:
-    """Messages that lie on a queue."""
+    """Messages on one queue."""
     return publication(first, [b"x"] * count, endpoints=(endpoint,), logged=logged, time_ms=MADE_MS)
 
 
 def ids(path: Path) -> list[int]:
-    """Of all messages that another connection sees now."""
+    """The ids of all messages that another connection sees now."""
     return sorted(state_of(path).messages)
 
 
@@ -60,8 +60,8 @@ def count_of(path: Path, table: str) -> int:
 )
 def test_what_waits_together_is_committed_together(path: Path, size: int, together: list[int]) -> None:
     """
-    Batches that come while a commit is under way become one transaction, told of at once; but once it holds
-    GROUP_BYTES, what else waits is left to the next: no commit takes for ever.
+    Batches that arrive during a commit become one transaction, reported together, up to GROUP_BYTES; the rest waits for
+    the next transaction, so no commit takes too long.
     """
     with writing(path) as w:
         with w.held():
@@ -74,7 +74,7 @@ def test_what_waits_together_is_committed_together(path: Path, size: int, togeth
 
 
 def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
-    """Whoever copies the file of a stopped gateway has everything, readers that are still connected or not."""
+    """The WAL is empty after a close, even with a reader connected, so a copy of the file alone is complete."""
     with closing(connect_reader(path)) as reader:
         with writing(path) as w:
             w.commit(message(1))
@@ -86,7 +86,7 @@ def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
 
 # --- on the caller's thread -----------------------------------------------------------------------------------------
 def test_a_small_batch_is_committed_on_the_spot(path: Path) -> None:
-    """commit_now comes back with it in the file, and tells nobody else: a message, and what was settled with it."""
+    """``commit_now`` returns after a message and its settlements are durable, and does not call ``on_commit``."""
     with writing(path) as w:
         w.write(*QUEUE, spool(9))
         told = len(w.told)
@@ -115,12 +115,12 @@ def _moved(done: range, *, in_order: bool = True) -> MoveCursor:
     ids=["few moves", "many moves", "many ranges", "few settled", "many settled", "a message goes along"],
 )
 def test_what_the_loop_does_not_wait_for(effects: list[Any], is_small: bool) -> None:
-    """Each move, and each range, is a row; nobody waits for a commit of much that was settled, if nobody published."""
+    """Many moves, ranges or settlements are too much for the loop's thread, unless a publisher waits for a message."""
     assert Batch(effects, 10).is_small is is_small
 
 
 def test_messages_that_the_log_does_not_hold_are_not_let_go_of_on_the_spot(path: Path) -> None:
-    """Each is a row that is changed and deleted: many are the thread's, a few are not."""
+    """Releasing an unlogged message changes and deletes a row: many are left to the writer's thread, a few are not."""
     with writing(path) as w:
         w.write(*QUEUE, spool(LET_GO_NOW + 2, logged=False))
         w.write_now(*settled(w.model, 1, [1]))
@@ -132,7 +132,7 @@ def test_messages_that_the_log_does_not_hold_are_not_let_go_of_on_the_spot(path:
 def test_nothing_is_committed_on_the_spot_while_the_thread_is_at_work_or_where_commits_take_long(
     path: Path,
 ) -> None:
-    """The caller is told to submit instead, and nothing was written: order is kept; the loop has others to serve."""
+    """``commit_now`` then writes nothing, and the caller has to submit: to keep the order, or to spare the loop."""
     with writing(path) as w:
         with w.held():
             assert w.writer.commit_now(Batch([message(2)], 10)) == (False, None)
@@ -145,7 +145,7 @@ def test_nothing_is_committed_on_the_spot_while_the_thread_is_at_work_or_where_c
 def test_one_slow_commit_among_quick_ones_changes_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that takes a second leaves the next one on the spot; a disk that is always slow does not."""
+    """After one slow commit the next is still made on the caller's thread; after many slow ones it is not."""
     now = 0.0
     took = 0.0
 
@@ -171,7 +171,7 @@ def test_one_slow_commit_among_quick_ones_changes_nothing(
 # --- errors ---------------------------------------------------------------------------------------------------------
 @contextmanager
 def poisoned(path: Path, how: str) -> Iterator[None]:
-    """A message with the topic `poison` makes its statement fail."""
+    """Make the insert of a message with the topic ``poison`` fail."""
     with closing(writing_to(path)) as connection:
         connection.execute(
             "create trigger poison before insert on message when new.topic = 'poison' "
@@ -184,8 +184,8 @@ def poisoned(path: Path, how: str) -> Iterator[None]:
 @pytest.mark.parametrize("bad", [2, 4, 7])
 def test_a_batch_that_cannot_be_written_fails_alone(path: Path, how: str, bad: int) -> None:
     """
-    Those that waited with it are written, each is told of once and in order; those before and after are there. On the
-    spot the error is the caller's to tell.
+    The batches that waited with it are written, and all are reported once, in order. Committed on the caller's thread,
+    such a batch returns the error.
     """
     with writing(path) as w, poisoned(path, how):
         w.commit(*QUEUE, message(1))
@@ -206,7 +206,7 @@ def test_a_batch_that_cannot_be_written_fails_alone(path: Path, how: str, bad: i
 
 
 def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
-    """SQLITE_FULL is told; once there is room, writing goes on, and the counters show nothing of what failed."""
+    """SQLITE_FULL is reported; once there is room, writing goes on, and no counter has the failed messages."""
     with writing(path) as w:
         w.write(*QUEUE, message(1))
         pages = w.writer._connection.execute("pragma page_count").get
@@ -223,7 +223,7 @@ def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
 
 @pytest.fixture
 def broken_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """While it is set, every commit of a writer made after this fails at the very end."""
+    """While the event is set, the COMMIT of every writer made after this fails."""
     broken = threading.Event()
 
     class Connection(apsw.Connection):
@@ -241,8 +241,8 @@ def broken_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 def test_an_error_that_may_pass_fails_all_that_waited(path: Path, broken_disk: threading.Event) -> None:
     """
-    Nobody was at fault: the disk is not asked again for each of them. It may come as late as at the commit itself; no
-    statement of the transaction stays.
+    An error of the disk is no batch's fault, so batches are not retried one by one. Even at COMMIT it undoes the whole
+    transaction.
     """
     with writing(path) as w:
         w.write(*QUEUE, message(1))
@@ -263,7 +263,7 @@ def test_an_error_that_may_pass_fails_all_that_waited(path: Path, broken_disk: t
 def test_what_the_broker_goes_by_is_made_up_for(
     path: Path, broken_disk: threading.Event, by_closing: bool
 ) -> None:
-    """Settlements and definitions that failed are in the next transaction, before it, or in a last one at the end."""
+    """Failed settlements and definitions are written with the next transaction, or when the writer closes."""
     with writing(path) as w:
         w.write(*QUEUE, spool(9, logged=False))
         broken_disk.set()
@@ -279,7 +279,7 @@ def test_what_the_broker_goes_by_is_made_up_for(
 
 @pytest.mark.parametrize("is_at_fault", [False, True])
 def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> None:
-    """Of one batch: a move is never at fault, nor a definition that can be written; what cannot comes to nothing."""
+    """If a message fails its batch, the batch's settlements and valid definitions are written later."""
     made = [SaveEndpoint(2, 1, "\ud800", "queue", "{}", None)] if is_at_fault else queue(2, "r")
     with writing(path) as w:
         w.write(*QUEUE, spool(9))
@@ -291,9 +291,9 @@ def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> N
     assert state_of(path) == w.model.state()
 
 
-# --- what is left behind ----------------------------------------------------------------------------------------------
+# --- what dropped cursors and unused routes leave ---------------------------------------------------------------------
 def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
-    """What a stop left over is gone on with: it is handed over at start."""
+    """A new writer deletes what a dropped cursor of the last run left."""
     with writing(path) as w:
         w.write(*QUEUE, spool(3 * PIECE_ROWS, logged=False))
         w.hold.clear()
@@ -307,7 +307,7 @@ def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
 
 
 def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
-    """An error while collecting harms nobody: messages are committed, and once it is over the rest is collected."""
+    """While collecting fails, messages are still committed; afterwards the rest is collected."""
     with writing(path) as w, closing(writing_to(path)) as other:
         w.write(*QUEUE, spool(10, logged=False))
         other.execute("create trigger stuck before delete on garbage begin select raise(abort, 'stuck'); end")
@@ -321,7 +321,7 @@ def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
 
 
 def test_garbage_is_collected_under_load(path: Path) -> None:
-    """While publishers keep the writer busy all the time, emptied endpoints are collected all the same."""
+    """What a purged endpoint left is collected even while publishers keep the writer busy."""
     with writing(path) as w:
         w.write(*QUEUE, spool(3 * PIECE_ROWS, logged=False))
         w.commit(*purge(w.model, 1))
@@ -335,7 +335,7 @@ def test_garbage_is_collected_under_load(path: Path) -> None:
 
 
 def on_route(number: int, first: int) -> Publication:
-    """A message of a subscription that lives for a moment, which the log does not hold."""
+    """An unlogged message on a route of its own, as of a short-lived subscription."""
     rows = [(first, MADE_MS, "a", 0, number, 1, b"x")]
     return Publication(rows, "a", [RouteDefinition(number, (1,), None)], False, [1], None)
 
@@ -344,7 +344,7 @@ def on_route(number: int, first: int) -> Publication:
 def test_many_short_lived_routes_leave_nothing_behind(
     path: Path, monkeypatch: pytest.MonkeyPatch, is_loaded: bool
 ) -> None:
-    """A route is dropped some time after its last message, idle or under load; named again, it is back."""
+    """A route is dropped some time after its last message, idle or under load, and is created again when needed."""
     monkeypatch.setattr(writer_module, "SWEEP_SECONDS", 0.001)
     with writing(path) as w:
         w.commit(*QUEUE)
@@ -366,7 +366,7 @@ def test_many_short_lived_routes_leave_nothing_behind(
 def test_routes_are_looked_at_though_all_is_committed_on_the_spot(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the thread never has anything to write itself, it drops what no message names all the same."""
+    """The writer's thread drops unused routes even if all batches are committed on the caller's thread."""
     monkeypatch.setattr(writer_module, "SWEEP_SECONDS", 0.001)
     with writing(path) as w:
         w.commit(*QUEUE)
@@ -378,7 +378,7 @@ def test_routes_are_looked_at_though_all_is_committed_on_the_spot(
         wait_until(lambda: count_of(path, "route") == 0, "it is dropped")
 
 
-# --- The WAL is worked off beside the writer, and stays small -------------------------------------------------------
+# --- The WAL is checkpointed in parallel to the writer, and stays small ---------------------------------------------
 
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
@@ -391,7 +391,7 @@ def wal_bytes(path: Path) -> int:
 
 
 def steadily(w: Writing, path: Path, numbers: Iterator[int], total_bytes: int) -> int:
-    """Commit so much, a message at a time; the largest the WAL ever was."""
+    """Commit ``total_bytes``, a message at a time; returns the largest size of the WAL."""
     largest = 0
     for _ in range(total_bytes // MESSAGE_BYTES):
         assert w.commit(publication(next(numbers), [bytes(MESSAGE_BYTES)], time_ms=MADE_MS)) is None
@@ -401,7 +401,7 @@ def steadily(w: Writing, path: Path, numbers: Iterator[int], total_bytes: int) -
 
 @contextmanager
 def snapshot(path: Path) -> Iterator[apsw.Connection]:
-    """A reader that holds on to what it saw first."""
+    """A reader that keeps its first snapshot open."""
     with closing(connect_reader(path)) as connection:
         connection.execute("begin")
         connection.execute("select count(*) from message").fetchall()
@@ -411,7 +411,7 @@ def snapshot(path: Path) -> Iterator[apsw.Connection]:
 
 @pytest.mark.slow
 def test_a_long_read_lets_the_wal_grow_and_no_longer(path: Path) -> None:
-    """While a reader holds a snapshot the WAL must keep all; after it, the file shrinks and stays small."""
+    """The WAL grows while a reader holds a snapshot; afterwards it shrinks and stays small."""
     numbers = count(1)
     with writing(path, checkpoint_bytes=CHECKPOINT_BYTES, wal_limit_bytes=MEGABYTE, synchronous="FULL") as w:
         with snapshot(path) as reader:
@@ -427,7 +427,7 @@ def test_a_long_read_lets_the_wal_grow_and_no_longer(path: Path) -> None:
 
 @pytest.mark.slow
 def test_collecting_garbage_does_not_let_the_wal_grow(path: Path) -> None:
-    """A deep queue that was emptied is collected with nobody publishing: the WAL begins anew meanwhile."""
+    """While the messages of a deep, purged queue are deleted, the WAL is restarted again and again."""
     pieces = 50
     with writing(path, checkpoint_bytes=CHECKPOINT_BYTES) as w:
         w.write(*QUEUE, spool(PIECE_ROWS * pieces, logged=False))
@@ -443,7 +443,7 @@ def test_collecting_garbage_does_not_let_the_wal_grow(path: Path) -> None:
 
 @pytest.fixture
 def checkpointer(path: Path) -> Iterator[Checkpointer]:
-    """One whose passes the test makes itself."""
+    """A checkpointer whose passes the test makes itself."""
     checkpointer = Checkpointer(path, CHECKPOINT_BYTES)
     yield checkpointer
     checkpointer.close()
@@ -459,7 +459,7 @@ def fill(connection: apsw.Connection, total_bytes: int) -> None:
 
 
 def test_the_writer_is_left_alone_while_a_reader_holds_frames(path: Path, checkpointer: Checkpointer) -> None:
-    """RESTART is not even tried then: when the reader ended, the writer would have to do all that PASSIVE could not."""
+    """RESTART is not tried while a reader holds frames: the writer would have to checkpoint them once it ends."""
     with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
         fill(writer, MEGABYTE)
         with snapshot(path):
@@ -477,9 +477,9 @@ def test_the_writer_is_left_alone_while_a_reader_holds_frames(path: Path, checkp
 
 
 def test_a_fast_writer_gets_its_restart(path: Path, checkpointer: Checkpointer) -> None:
-    """More than a checkpoint's worth written during a pass is no reason to wait: what was there before it is done."""
+    """A restart is due after a pass that copied all earlier frames, however much was written during the pass."""
     with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
-        # What a pass finds at its beginning is played by what this reader sees: the writer goes on, the pass does not.
+        # The reader's snapshot limits the pass to the frames before it, as if the rest were written during the pass.
         fill(writer, 2 * MEGABYTE)
         with snapshot(path):
             fill(writer, MEGABYTE)
@@ -493,7 +493,7 @@ def test_a_fast_writer_gets_its_restart(path: Path, checkpointer: Checkpointer) 
 
 
 def test_a_restart_that_a_reader_prevents_is_tried_again(path: Path, checkpointer: Checkpointer) -> None:
-    """It gives up at once, stays due, and works after the reader has gone."""
+    """A restart that a reader blocks gives up immediately, stays due, and succeeds after the reader has ended."""
     with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
         fill(writer, KILOBYTE)
         checkpointer._checkpoint(beside)
@@ -509,7 +509,7 @@ def test_a_restart_that_a_reader_prevents_is_tried_again(path: Path, checkpointe
 def test_small_commits_find_the_wal_longer_than_what_is_in_it(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its file grows a piece at a time, not with each of them; what a kill leaves holds all that was committed."""
+    """The WAL grows ahead in large pieces rather than with each commit; after a kill it has all commits."""
     monkeypatch.setattr(writer_module, "COMMIT_NOW_SECONDS", float("inf"))
     sizes = set()
     commits = 200
@@ -528,7 +528,7 @@ def test_small_commits_find_the_wal_longer_than_what_is_in_it(
 def test_a_kill_while_the_wal_gets_longer_leaves_what_was_there(
     path: Path, tmp_path: Path, checkpointer: Checkpointer
 ) -> None:
-    """Before the first commit, when not even the WAL's header is written, and after one."""
+    """After a kill the file has its commits: none, when the WAL has no header yet, or one."""
     with closing(writing_to(path)) as writer:
         for count_before in (0, 1):
             writer.execute("begin immediate")

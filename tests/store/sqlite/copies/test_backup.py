@@ -1,4 +1,4 @@
-"""Backups of a Message VPN's file, and what is restored from them."""
+"""Backups of a Message VPN's file, and restoring them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.store.writing import writing
 
 CONTENT = b"x" * 12_000
 COUNT = 250
-"""Messages of that size are a few steps."""
+"""So many messages of that size take a few steps to back up."""
 
 
 @pytest.fixture
 def filled(path: Path) -> Path:
-    """Some megabytes in the main file, and some more in the write-ahead log."""
+    """A file with some megabytes of messages."""
     with closing(writing_to(path)) as connection:
         commit(connection, [*queue(1, "q"), SavePoint(Point("p", 1, MADE_MS, MADE_MS))])
         commit(connection, [publication(1, [CONTENT] * COUNT, endpoints=(1,), time_ms=MADE_MS)])
@@ -44,7 +44,7 @@ def filled(path: Path) -> Path:
 
 
 def test_a_backup_is_what_there_was_when_it_was_begun(filled: Path, tmp_path: Path) -> None:
-    """Whatever is committed and checkpointed while it is copied: one state, and the gateway's file is whole."""
+    """Despite commits and checkpoints during the copy, the backup has the state of its beginning."""
     to = tmp_path / "backup"
     before = state_of(filled)
     seen: list[tuple[int, int]] = []
@@ -67,7 +67,7 @@ def test_a_backup_is_what_there_was_when_it_was_begun(filled: Path, tmp_path: Pa
 
 
 def test_a_backup_is_one_file_of_its_user_alone(filled: Path, tmp_path: Path) -> None:
-    """No write-ahead log lies beside it, not even after it was checked where nothing can be written."""
+    """A backup has no write-ahead log, not even after a check, and only its user may read it."""
     folder = tmp_path / "backups"
     folder.mkdir()
     to = folder / "b"
@@ -85,7 +85,7 @@ def test_a_backup_is_one_file_of_its_user_alone(filled: Path, tmp_path: Path) ->
 def test_ended_at_any_step_there_is_no_backup_or_a_whole_one(
     filled: Path, tmp_path: Path, is_there: bool
 ) -> None:
-    """The name stands for what was there before until all of the new one is; and the next run is not in its way."""
+    """Until the new backup is complete, its name has the old one or none; the next run succeeds and cleans up."""
     to = tmp_path / "backup"
     old = tmp_path / "old"
     names = steps_of(lambda step: back_up(filled, old, step=step))
@@ -106,7 +106,7 @@ def test_ended_at_any_step_there_is_no_backup_or_a_whole_one(
 
 
 def test_a_backup_that_fails_leaves_nothing(filled: Path, tmp_path: Path) -> None:
-    """A full disk, or Ctrl-C."""
+    """A backup that is interrupted, as by Ctrl-C, leaves no file."""
     to = tmp_path / "backup"
 
     def full(name: str) -> None:
@@ -118,7 +118,7 @@ def test_a_backup_that_fails_leaves_nothing(filled: Path, tmp_path: Path) -> Non
 
 
 def test_what_is_in_the_way_is_said(filled: Path, tmp_path: Path) -> None:
-    """A file that is there is not overwritten unasked; a file that is not there cannot be backed up."""
+    """Errors: the backup exists, the source or the folder is missing, or another process writes the same backup."""
     to = tmp_path / "backup"
     to.write_text("mine")
     with pytest.raises(StoreError, match=r"it is there already\. Say --replace"):
@@ -143,7 +143,7 @@ def test_what_is_in_the_way_is_said(filled: Path, tmp_path: Path) -> None:
 
 
 def test_an_unsound_copy_does_not_replace_a_sound_one(filled: Path, tmp_path: Path) -> None:
-    """It is kept under another name, for whoever has no other."""
+    """An unsound copy is kept under another name, in case there is no other backup."""
     to = tmp_path / "backup"
     back_up(filled, to)
     sound = to.read_bytes()
@@ -155,7 +155,7 @@ def test_an_unsound_copy_does_not_replace_a_sound_one(filled: Path, tmp_path: Pa
 
 
 def test_it_takes_its_time(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more than so many bytes a second, whatever the disk can do."""
+    """A backup copies no more than the given bytes per second."""
     now = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -172,7 +172,7 @@ def test_it_takes_its_time(filled: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_backup_put_in_place_by_hand_is_another_log_each_time(
     filled: Path, tmp_path: Path, fresh: Callable[[], Path]
 ) -> None:
-    """However it comes to its place: a generation of its own, ids that were not given out, and nothing else changed."""
+    """A copied backup that is opened gets a generation of its own and skips ids; nothing else changes."""
     to = tmp_path / "backup"
     with closing(writing_to(filled)) as connection:
         commit(connection, [SaveArchived(20)])
@@ -191,7 +191,7 @@ def test_a_backup_put_in_place_by_hand_is_another_log_each_time(
         assert state.archived_id == 0
         state.last_id, state.archived_id = before.last_id, before.archived_id
         assert state == before
-        # Opened once more it is the same log.
+        # Opened again, it is still the same log.
         open_file(placed, MADE_MS, synchronous="OFF").close()
         assert generation_of(placed) in generations
         assert next_id(placed) == COUNT + SKIP_IDS + 1
@@ -206,8 +206,8 @@ def test_what_is_no_store_is_neither_opened_nor_backed_up(
     path: Path, tmp_path: Path, state: MarkState, sentence: str
 ) -> None:
     """
-    A copy that is not whole, and a store that goes on elsewhere; nothing of it is changed. Whoever backs it up every
-    night shall know that it goes on elsewhere.
+    An unfinished copy and a store that was copied elsewhere are refused and not changed. A nightly backup fails, so
+    that its operator learns that the store goes on elsewhere.
     """
     with closing(writing_to(path)) as connection:
         write_mark(SqliteShortTables(connection), CopyMark(state, "there"))
@@ -221,14 +221,14 @@ def test_what_is_no_store_is_neither_opened_nor_backed_up(
     assert generation_of(path) == before
 
 
-# --- Restoring: another log in the old one's place, at once or not at all, and what was there is kept -----------------
+# --- Restoring: a new log replaces the old one, completely or not at all, and the old one is kept ---------------------
 
 FEW = 10
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A data folder, of a gateway that does not run."""
+    """The data folder of a gateway that does not run."""
     folder = tmp_path / "data"
     folder.mkdir()
     return folder
@@ -236,7 +236,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path, folder: Path, backup: Path) -> Path:
-    """A store that went on after the backup was made, and was killed: half of it is in its write-ahead log."""
+    """A store that went on after the backup and was killed, so that half of it is in its write-ahead log."""
     place = folder / "default.db"
     with closing(writing_to(path)) as connection:
         commit(connection, [publication(FEW + 1, [b"later"] * FEW, time_ms=MADE_MS)])
@@ -255,11 +255,11 @@ def backup(path: Path, tmp_path: Path) -> Path:
 
 
 def test_it_is_another_log_from_the_backups_end_on(backup: Path, folder: Path) -> None:
-    """Messages and definitions are the backup's; the generation is new each time, and ids are left out."""
+    """A restored store has the backup's messages, a new generation each time, and skips ids."""
     place = folder / "default.db"
     generations = {generation_of(backup)}
     before = backup.read_bytes()
-    for next_is in (FEW + 101, FEW + 201):  # those of the first one are given out by then
+    for next_is in (FEW + 101, FEW + 201):  # the second one skips the ids of the first one, too
         found = restore(backup, place, replace=True, skip_ids=100)
         assert (found.before.generation, found.before.last_id, found.log.last_id + 1) == (
             generation_of(backup),
@@ -278,7 +278,7 @@ def test_it_is_another_log_from_the_backups_end_on(backup: Path, folder: Path) -
 
 
 def test_what_was_there_is_kept_and_says_how_far_ids_went(backup: Path, store: Path) -> None:
-    """Nothing is replaced unasked. What was replaced is whole under another name, its write-ahead log included."""
+    """Replacing needs ``replace``. The old store is kept with its write-ahead log, and its ids are not reused."""
     with pytest.raises(StoreError, match=r"there is a store already\. Say --replace"):
         restore(backup, store)
     found = restore(backup, store, replace=True, skip_ids=100)
@@ -299,8 +299,8 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_ended_at_any_step_there_is_the_old_store_or_the_new_one_or_none(
     backup: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
 ) -> None:
-    """Never one's file with the other's write-ahead log, or without its own; and the next run does all of it."""
-    if damaged:  # its write-ahead log cannot be carried over
+    """No file is ever there with the other store's write-ahead log or without its own; the next run completes it."""
+    if damaged:  # the old write-ahead log cannot be checkpointed into its file
 
         def fails(path: Path, *, synchronous: str) -> apsw.Connection:
             raise apsw.IOError(path)
@@ -344,7 +344,7 @@ def test_ended_at_any_step_there_is_the_old_store_or_the_new_one_or_none(
 
 
 def test_what_cannot_be_restored_changes_nothing(backup: Path, store: Path, tmp_path: Path) -> None:
-    """No file, no database, an unsound backup, an unfinished copy."""
+    """A missing file, a file that is no database, an unsound backup and an unfinished copy are refused."""
     before = state_of(store)
     with pytest.raises(StoreError, match="no such file"):
         restore(tmp_path / "none", store, replace=True)
@@ -364,7 +364,7 @@ def test_what_cannot_be_restored_changes_nothing(backup: Path, store: Path, tmp_
 
 
 def test_a_store_that_goes_on_elsewhere_can_be_restored_as_another_log(store: Path, tmp_path: Path) -> None:
-    """What was moved away is a copy like any other."""
+    """A store that was copied elsewhere can serve as a backup."""
     with closing(writing_to(store)) as connection:
         write_mark(SqliteShortTables(connection), CopyMark(MarkState.MOVED, "there"))
     place = tmp_path / "other.db"

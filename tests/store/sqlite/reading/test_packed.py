@@ -1,4 +1,4 @@
-"""Rows packed into one row by SQLite and taken apart again."""
+"""Rows that SQLite packs into one row, and that are unpacked again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = {
 
 _integers = st.integers(-(1 << 63), (1 << 63) - 1)
 _texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
-# Few different values, so that columns which are the same all along, but for one row, come up often.
+# Few different values, so that columns with one value in all rows, or in all but one, come up often.
 _rows = st.dictionaries(
     _integers | st.integers(0, 9),
     st.tuples(
@@ -54,7 +54,7 @@ def connection() -> Iterator[apsw.Connection]:
 def test_packed_or_not_the_rows_are_the_same(
     connection: apsw.Connection, rows: list[tuple[Any, ...]], limit: int, descending: bool
 ) -> None:
-    """Any integers, texts without NUL, nulls and bytes come back as fetchall gives them, in the query's order."""
+    """Any integers, texts without NUL, nulls and bytes are the same as from ``fetchall``, in the query's order."""
     connection.execute("delete from t")
     connection.executemany("insert into t values (?, ?, ?, ?, ?, ?)", rows)
     columns = COLUMNS | ({"id": INTEGER} if descending else {})
@@ -78,7 +78,7 @@ _runs = st.lists(
 def test_runs_are_read_as_any_integers_are(
     connection: apsw.Connection, runs: list[tuple[int, int]], is_rising: bool
 ) -> None:
-    """Whether equal ones follow each other, or come again later where they should not."""
+    """A column read in runs is right, whether equal values follow each other or come again later."""
     numbers = [value for value, count in (sorted(runs) if is_rising else runs) for _ in range(count)]
     connection.execute("delete from t")
     connection.executemany("insert into t (id, number) values (?, ?)", enumerate(numbers))
@@ -86,14 +86,14 @@ def test_runs_are_read_as_any_integers_are(
 
 
 def test_a_text_with_nul_is_an_error_rather_than_rows_mixed_up(connection: apsw.Connection) -> None:
-    """Should one get into a file after all, reading says so; no row is given a neighbour's topic."""
+    """If a file has a text with NUL after all, the read fails rather than giving a row its neighbour's topic."""
     connection.execute("insert into t (id, text) values (1, 'a'), (2, 'b' || char(0) || 'c')")
     with pytest.raises(ValueError, match="zip"):
         fetch(connection, {"id": RISING, "text": TEXT}, "from t order by id", [])
 
 
 def test_a_page_is_one_row(connection: apsw.Connection) -> None:
-    """The statement gives one row however many there are: that is what it is for."""
+    """The statement returns a single row for a thousand, which is the purpose of packing."""
     connection.executemany("insert into t (id, text) values (?, 'x')", [(i,) for i in range(1_000)])
     statements: list[Any] = []
     connection.exec_trace = lambda cursor, sql, values: statements.append((sql, values)) is None
