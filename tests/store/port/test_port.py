@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Final
 
 import pytest
@@ -259,11 +259,13 @@ def test_draining_waits_for_reads_that_began_before(store: Store) -> None:
     go_on, order = Event(), []
     reading = store.reader.submit(lambda: (go_on.wait(WAIT_SECONDS), order.append("read")))
     behind = store.reader.submit(lambda: order.append("behind"))
+    draining = Thread(target=lambda: (store.reader.drain(), order.append("drained")))
+    draining.start()
     go_on.set()
-    store.reader.drain()
+    draining.join(WAIT_SECONDS)
     assert reading.done()
     assert behind.done()
-    assert order == ["read", "behind"]
+    assert order == ["read", "behind", "drained"]
 
 
 # --- The check of a store: it reports nothing of a sound store, and each kind of damage -------------------------------

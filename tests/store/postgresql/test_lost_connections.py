@@ -120,9 +120,11 @@ def test_publishers_wait_for_a_database_that_is_gone(
 
 def test_an_idle_writer_finds_its_connection_lost(behind: Gateway, proxy: Proxy) -> None:
     """The heartbeat finds the loss and connects again, before the next message needs the connection."""
+    made = proxy.connections
     proxy.cut()
     behind.beat()
     assert behind.told == []
+    assert proxy.connections > made
 
 
 @pytest.mark.parametrize("way", ["no connection", "no answer"])
