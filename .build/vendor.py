@@ -3,11 +3,11 @@ Fetches the libraries of the console, which are part of this repository: users b
 nothing from elsewhere.
 
 ``gateway/admin/console/static/vendor/vendored.json`` says which files of which packages, in which versions, with the
-hash of each package as npm publishes it (``integrity``) and of each file as it lies here (``sha256``).
-``tests/gateway/admin/console/test_pages.py`` holds the files to it.
+hash of each package as npm publishes it (``integrity``) and of each file as it is stored here (``sha256``).
+``tests/gateway/admin/console/test_pages.py`` compares the files with it.
 
-``python .build/vendor.py`` makes the files anew from these versions; ``--newest`` takes the newest ones and writes
-their versions and hashes down. Needs npm, which is asked as it is configured.
+``python .build/vendor.py`` makes the files again from these versions. ``--newest`` takes the newest ones, and writes
+their numbers and hashes to ``vendored.json``. It needs npm, and uses npm's own configuration.
 """
 
 import argparse

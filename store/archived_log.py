@@ -94,7 +94,7 @@ class ArchivedLog:
         if self._broken:
             return next(iter(list(self._broken.values())), None)
         if run is not None and run.generation not in (None, self._generation):
-            return f"it is of generation {run.generation} of the log, and this one is {self._generation}"
+            return f"it is of generation {run.generation} of the log, but the log has generation {self._generation}"
         return None
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
@@ -204,7 +204,7 @@ class ArchivedLog:
                 if renewed is None or renewed.file == segment.file:
                     raise self._failed(segment, f"{segment.file} is missing") from error
                 segment = renewed
-        raise self._failed(segment, f"{segment.file} is compacted again and again")
+        raise self._failed(segment, f"{segment.file} was compacted again during every attempt")
 
     def _failed(self, segment: Segment, reason: str) -> ReadFailed:
         self._broken[segment.file] = reason

@@ -34,7 +34,7 @@ Python: a thousand times for a thousand messages. Longer contents are therefore 
 KNOWN_TOPICS: Final = 4_096
 
 NOT_AS_WRITTEN: Final = (
-    "is not what was written: its checksum is wrong. Restore the file from a backup, or do without the message: trim "
+    "is not what was written: its checksum is wrong. Restore the file from a backup, or give the message up: trim "
     "the log past it, and purge the queues that have it"
 )
 """What is wrong with a message, and what to do."""

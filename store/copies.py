@@ -305,7 +305,7 @@ class CopyMark(NamedTuple):
 
 STORIES: Final[Mapping[MarkState, str]] = {
     MarkState.UNFINISHED: "it is an unfinished copy of {}",
-    MarkState.MOVED: "it was copied to {}, which goes on with its ids",
+    MarkState.MOVED: "it is closed: its copy {} continues",
 }
 """Why a store with such a mark cannot be opened; ``{}`` is the place of the other store."""
 
@@ -345,9 +345,9 @@ def check_whole(place: object, mark: CopyMark | None) -> None:
     Raises:
         StoreError: It is an unfinished copy, or its copy continues elsewhere.
     """
-    again = "Run the same `rewind store copy` again: it goes on where it ended"
+    again = "Run the same `rewind store copy` again: it continues where it was interrupted"
     refuse(mark, MarkState.UNFINISHED, "cannot open", place, again)
-    that_one = "Use that one. To go on here all the same, as another log, say `rewind store renew`"
+    that_one = "Use the copy. To continue here, as another log, use `rewind store renew`"
     refuse(mark, MarkState.MOVED, "cannot open", place, that_one)
 
 
@@ -366,13 +366,15 @@ def renew(tables: StoreTables, skip_ids: int | None) -> tuple[LogRow, LogRow]:
     """
     try:
         mark, before = tables.mark(), tables.log()
-        refuse(mark, MarkState.UNFINISHED, "cannot renew", tables.place, "Finish that one")
+        refuse(mark, MarkState.UNFINISHED, "cannot renew", tables.place, "Finish the copy first")
         if before is None:
-            raise StoreError("cannot renew", tables.place, "it is no store of a gateway", "Name one")
+            raise StoreError("cannot renew", tables.place, "it is not a store of a gateway", "Name a store")
         log = before.renewed(now_ms(), skip_ids=skip_ids)
         tables.write_mark(None, log)
     except tables.failures as error:
-        raise StoreError("cannot renew", tables.place, error, "Run it again when it is well") from error
+        raise StoreError(
+            "cannot renew", tables.place, error, "Repair it, and run the command again"
+        ) from error
     return before, log
 
 
@@ -383,7 +385,7 @@ SPAN_IDS: Final = 1 << SPAN_BITS
 COMMIT_BYTES: Final = 8 * 1024 * 1024
 """Content of one transaction, at most; one message is always let through."""
 
-HINT: Final = "Nothing was closed; look at both with `rewind store check`"
+HINT: Final = "Nothing was closed; check both with `rewind store check`"
 
 
 class Copied(NamedTuple):
@@ -446,14 +448,14 @@ class Copying:
             return self._run()
         except (*self.source.failures, *self.target.failures) as error:
             raise StoreError(
-                "cannot copy", self.source.place, error, f"Run it again when {self.target.place} is well"
+                "cannot copy", self.source.place, error, "Check both places, and run the command again"
             ) from error
 
     def _run(self) -> Copy:
         source, target = self.source, self.target
         log = source.log()
         if log is None:
-            raise StoreError("cannot copy", source.place, "it is no store of a gateway", "Name one")
+            raise StoreError("cannot copy", source.place, "it is not a store of a gateway", "Name a store")
         if self._is_done(log):
             return Copy(log, self._compare_messages(), self._copied, has_closed=True)
         self._copied = self._copied._replace(last_id=log.last_id)
@@ -479,10 +481,10 @@ class Copying:
         """Whether an earlier run has done everything, by the marks of both stores. Refuses marks that forbid a copy."""
         source, target = self.source, self.target
         ours, theirs, there = source.mark(), target.mark(), target.log()
-        refuse(ours, MarkState.UNFINISHED, "cannot copy", source.place, "Finish that one first")
+        refuse(ours, MarkState.UNFINISHED, "cannot copy", source.place, "Finish that copy first")
         if ours is not None and ours.state is MarkState.MOVED:
             if ours.other != target.place:
-                refuse(ours, MarkState.MOVED, "cannot copy", source.place, "Copy that one")
+                refuse(ours, MarkState.MOVED, "cannot copy", source.place, "Copy from there")
             if theirs is None and there is not None and there.generation == log.generation:
                 return True
         if ours is not None and ours.state is MarkState.BACKUP:
@@ -491,7 +493,7 @@ class Copying:
             return False
         refuse(theirs, MarkState.UNFINISHED, "cannot copy to", target.place, "Name another place")
         if there is not None:
-            raise StoreError("cannot copy to", target.place, "there is a store already", "Name another place")
+            raise StoreError("cannot copy to", target.place, "it has a store already", "Name another place")
         return False
 
     # --- copying ----------------------------------------------------------------------------------------------
@@ -626,7 +628,7 @@ def made_beside(to: Path) -> Iterator[tuple[Path, OpenFile]]:
             Path(f"{part}{suffix}").unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
-            "cannot write", part, error.strerror, "Give a place where this user may write"
+            "cannot write", part, error.strerror, "Name a place where this user may write"
         ) from error
     try:
         yield part, held
@@ -651,7 +653,7 @@ def _claimed(part: Path) -> OpenFile:
         except BlockingIOError:
             os.close(found)
             raise StoreError(
-                "cannot write", part, "another process is writing it", "Wait for that one"
+                "cannot write", part, "another process is writing it", "Wait until it has ended"
             ) from None
         except BaseException:
             with suppress(OSError):
@@ -679,7 +681,7 @@ def put_in_place(part: Path, held: OpenFile, to: Path) -> None:
         part.replace(to)
         sync_folder(to.parent)
     except OSError as error:
-        raise StoreError("cannot write", to, error.strerror, "Look at the disk") from error
+        raise StoreError("cannot write", to, error.strerror, "Check the disk") from error
 
 
 def sync_folder(folder: Path) -> None:

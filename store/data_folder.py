@@ -39,7 +39,10 @@ class DataFolder:
             self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StoreError(
-                "cannot use the data folder", path, error, "Give a folder this user may write, with --data"
+                "cannot use the data folder",
+                path,
+                error,
+                "Name a folder that this user may write, with --data",
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +53,7 @@ class DataFolder:
                 "cannot use the data folder",
                 path,
                 f"another gateway uses it (process {holder or 'unknown'})",
-                "Stop that one, or give another folder with --data",
+                "Stop that gateway, or name another folder with --data",
             ) from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)

@@ -34,10 +34,11 @@ class StoreHeld(StoreError):
         active: HOST:PORT of that gateway for clients, if known.
     """
 
-    def __init__(self, operation: str, path: object, active: str | None) -> None:
-        super().__init__(
-            operation, path, f"the gateway {active or 'of another address'} has it", "This one waits for it"
-        )
+    def __init__(
+        self, operation: str, path: object, active: str | None, hint: str = "This gateway waits to take over"
+    ) -> None:
+        other = f"gateway {active}" if active else "another gateway"
+        super().__init__(operation, path, f"{other} is active", hint)
         self.active = active
 
 
@@ -82,5 +83,5 @@ class TakenOut(LogTrimmed):
     """A retention rule removed messages from the position to be read on, before readers were told of it."""
 
     def __init__(self, position: int, below: int) -> None:
-        Exception.__init__(self, f"from id {position} on a rule of retention took messages out")
+        Exception.__init__(self, f"a retention rule removed messages from id {position} on")
         self.first_id = below

@@ -18,7 +18,7 @@ from store.tables import ShortTables
 MOST_EXAMPLES: Final = 5
 """Rows named for each broken promise; the others are counted."""
 
-WRONG_PRIORITY: Final = "message {} is on route {} of priority {}, and its header says {}"
+WRONG_PRIORITY: Final = "message {} is on route {} of priority {}, but its header says {}"
 """The text for a message on a route of the wrong priority, for an engine that finds it without SQL."""
 
 
@@ -47,9 +47,9 @@ def version_problem(applied: Collection[str], known: Collection[str], lacking: s
     """
     unknown = unknown_migrations(applied, known)
     if unknown:
-        return [f"it knows {', '.join(unknown)}: it was written by a later version"]
+        return [f"it has migration {', '.join(unknown)} of a later version"]
     missing = [name for name in known if name not in applied]
-    return [f"it lacks {', '.join(missing)}: {lacking}"] if missing else []
+    return [f"migration {', '.join(missing)} was not applied: {lacking}"] if missing else []
 
 
 def promises(tables: type[ShortTables]) -> list[Promise]:
@@ -89,22 +89,22 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
         Promise("the log has {} rows instead of one", "select count(*) from log having count(*) <> 1"),
         # --- messages
         Promise(
-            "message {} arrived at {} ms, before message {} at {} ms: times must never fall along ids",
+            "message {} arrived at {} ms, before message {} at {} ms: a higher id must not have an earlier time",
             "select id, time, earlier_id, earlier from (select id, time, lag(id) over by_id as earlier_id, "
             "lag(time) over by_id as earlier from message window by_id as (order by id)) as following "
             "where time < earlier",
         ),
         Promise(
-            "message {} arrived at {} ms, after the log's last time {} ms, which holds up to {}",
+            "message {} arrived at {} ms, but the log's last time is {} ms, up to message {}",
             "select id, time, last_time, last_id from (select id, time from message, log where id <= last_id "
             "order by id desc limit 1) as newest, log where time > last_time",
         ),
         Promise(
-            "message {} begins at byte {} of {}",
+            "the bare message of message {} begins at byte {} of {}",
             "select id, bare, length(content) from message where bare not between 0 and length(content)",
         ),
         Promise(
-            "message {} is held by {} endpoints on record, and {} need it",
+            "message {} is on record as held by {} endpoints, but {} need it",
             f"with {lying}, needed (id, count) as (select message, count(*) from "
             "(select message from lying where held is not null union all select message from reference "
             "union all select message from delayed union all select message from last_value) as each_need "
@@ -118,18 +118,18 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
         ),
         # --- cursors
         Promise(
-            "endpoint {} ({}) has a cursor {} without part {}",
+            "endpoint {} ({}) has cursor {}, which lacks part {}",
             f"with {parts} select endpoint, name, cursor, part from expected "
             "where not exists (select 1 from cursor where number = expected.cursor and part = expected.part)",
         ),
         Promise(
-            "endpoint {} ({}) has a cursor {} with a part {}, which it does not deliver by",
+            "endpoint {} ({}) has cursor {} with part {}, which is not one of its priorities",
             f"with {parts} select endpoint.number, name, cursor.number, part "
             "from endpoint join cursor on cursor.number = endpoint.cursor "
             "where (cursor.number, part) not in (select cursor, part from expected)",
         ),
         Promise(
-            "message {} lies on endpoint {} ({}), which delivers by priority, and its route has none",
+            "message {} is queued on endpoint {} ({}), which delivers by priority, but its route has no priority",
             f"with named (route, endpoint) as ({tables.named}) select message.id, endpoint.number, name "
             "from endpoint join named on named.endpoint = endpoint.number join route on route.number = named.route "
             "join message on message.route = route.number and message.route <> 0 "
@@ -137,7 +137,8 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
             f"where cursor.number = endpoint.cursor and message.id > floor and {done_up_to} < message.id)",
         ),
         Promise(
-            "part {1} of cursor {0} has {2} messages with {3} bytes on record, and {4} with {5} lie there up to {6}",
+            "part {1} of cursor {0} has {2} messages with {3} bytes on record, but its backlog up to {6} has {4} "
+            "messages with {5} bytes",
             f"with {lying} select * from (select cursor.number, cursor.part, messages, "
             "cursor.size_bytes, count(message) as there, coalesce(sum(lying.size_bytes), 0) as there_bytes, "
             f"{tables.greatest}(cursor.counted_id, log.counted_id) as up_to "
@@ -148,20 +149,20 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
             "as counted where messages <> there or size_bytes <> there_bytes",
         ),
         Promise(
-            "part {1} of cursor {0} is done with everything up to {2}, and the log's last id is {3}",
+            "part {1} of cursor {0} has settled everything up to {2}, but the log's last id is {3}",
             f"select number, part, floor, last_id from cursor, {end} where floor > last_id",
         ),
         Promise(
-            "part {1} of cursor {0} is counted up to {2}, and the log's last id is {3}",
+            "the backlog of part {1} of cursor {0} is counted up to {2}, but the log's last id is {3}",
             f"select number, part, cursor.counted_id, last_id from cursor, {end} where cursor.counted_id > last_id",
         ),
         Promise(
-            "part {1} of cursor {0} has a range from {2} to {3}, and the log's last id is {4}",
+            "part {1} of cursor {0} has a range from {2} to {3}, but the log's last id is {4}",
             f"select number, part, first, last, last_id from cursor_range, {end} "
             "where first > last or last > last_id",
         ),
         Promise(
-            "part {1} of cursor {0} has a range from {2}, and the one before it goes to {3}",
+            "part {1} of cursor {0} has a range from {2}, but the range before it ends at {3}",
             "select number, part, first, before from (select number, part, first, lag(last) over "
             "(partition by number, part order by first) as before from cursor_range) as following "
             "where first <= before",
@@ -172,16 +173,16 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
             "where first <= floor and number not in (select cursor from garbage)",
         ),
         Promise(
-            "{2} ranges are of part {1} of cursor {0}, which does not exist",
+            "{2} ranges belong to part {1} of cursor {0}, which does not exist",
             "select number, part, count(*) from cursor_range where (number, part) not in "
             "(select number, part from cursor) group by number, part",
         ),
         Promise(
-            "cursor {} is neither an endpoint's nor a replay's, nor is it worked off",
+            "cursor {} belongs to no endpoint and no replay, and was not dropped",
             f"select distinct number from cursor where number not in ({used})",
         ),
         Promise(
-            "cursor {} is worked off, and is endpoint {}'s ({})",
+            "cursor {} was dropped, but endpoint {} ({}) still uses it",
             "select cursor, number, name from endpoint where cursor in (select cursor from garbage)",
         ),
         *(
@@ -190,8 +191,8 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
             )
             for table, broken in (
                 ("reference", "cursor {} refers to message {}, which does not exist"),
-                ("delayed", "message {1} waits for its time by cursor {0}, and does not exist"),
-                ("last_value", "message {1} is a value of cursor {0}, and does not exist"),
+                ("delayed", "message {1} is delayed on cursor {0}, but does not exist"),
+                ("last_value", "message {1} is a value of cursor {0}, but does not exist"),
             )
         ),
         *(
@@ -201,11 +202,11 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
                 f"group by {column}",
             )
             for table, column, what in (
-                ("reference", "cursor", "{} references are of"),
-                ("delayed", "cursor", "{} messages wait for their time by"),
-                ("last_value", "cursor", "{} values are of"),
-                ("attempt", "cursor", "{} attempts are of"),
-                ("dedup", "endpoint", "{} rows of publishers' ids are of"),
+                ("reference", "cursor", "{} references belong to"),
+                ("delayed", "cursor", "{} delayed messages belong to"),
+                ("last_value", "cursor", "{} values belong to"),
+                ("attempt", "cursor", "{} attempts belong to"),
+                ("dedup", "endpoint", "{} rows of publishers' ids belong to"),
             )
         ),
         Promise(
@@ -219,52 +220,52 @@ def promises(tables: type[ShortTables]) -> list[Promise]:
         ),
         # --- endpoints
         Promise(
-            "number {} is in use, and the next one to be given out is {}",
+            "number {} is in use, but the next number to be given out is {}",
             "select used.number, next_number from "
             "(select number from endpoint union select number from cursor) as used, "
             "log where used.number >= next_number",
         ),
         Promise(
-            "number {} is subscribed to {}, and is no endpoint",
+            "number {} is subscribed to {}, but is not an endpoint",
             "select endpoint, pattern from subscription where endpoint not in (select number from endpoint)",
         ),
         # --- the log
         Promise(
-            "the log has {} bytes on record up to {}, and holds {}",
+            "the log has {} bytes on record up to {}, but holds {}",
             "select size_bytes, last_id, there from log, "
             f"(select coalesce({tables.size_on_disk}, 0) as there from message, log "
             "where held is null and id <= last_id) as logged where size_bytes <> there",
         ),
         Promise(
-            "the largest content has {} bytes, above the largest on record of {}",
+            "the largest content has {} bytes, but the largest on record has {}",
             "select largest, largest_bytes from log, "
             "(select max(length(content)) as largest from message, log where id <= last_id) as stored "
             "where largest > largest_bytes",
         ),
         Promise(
-            "the log begins at {}, behind its end: its last id is {}",
+            "the log begins at {}, but its last id is {}",
             "select first_id, last_id from log where first_id > last_id + 1",
         ),
         Promise(
-            "every cursor counts up to {}, behind the log's end: its last id is {}",
+            "the backlogs are counted up to {}, but the log's last id is {}",
             "select counted_id, last_id from log where counted_id > last_id",
         ),
         Promise(
-            "the log is archived up to {}, behind its end: its last id is {}",
+            "the log is archived up to {}, but its last id is {}",
             "select archived_id, last_id from log where archived_id > last_id",
         ),
         Promise(
-            "point {} stands at {}, behind the log's last id {}: messages could slip in before it",
+            "point {} is at {}, beyond the log's last id {}: new messages could get ids below it",
             "select name, position, last_id from point, log where position > last_id + 1",
         ),
         # --- the index
         Promise(
-            "{} rows of the index are of number {}, which indexes no property",
+            "{} rows of the index have number {}, which indexes no property",
             "select count(*), number from property_value where number not in (select number from indexed) "
             "group by number",
         ),
         Promise(
-            "message {} is filed in segment {} of the index instead of {}",
+            "message {} is in segment {} of the index instead of {}",
             f"select message, segment, message >> {SEGMENT_BITS} from property_value "
             f"where segment <> message >> {SEGMENT_BITS}",
         ),

@@ -201,8 +201,8 @@ def refuse_later(place: object, applied: Iterable[str], known: Collection[str]) 
         raise StoreTooNew(
             "cannot open",
             place,
-            f"it knows {', '.join(unknown)}",
-            "It was written by a later version: use that",
+            f"it has migration {', '.join(unknown)} of a later version",
+            "Use that version",
         )
 
 

@@ -198,12 +198,13 @@ class HttpClients:
             raise self._over
         if len(self._clients) >= MOST_CLIENTS:
             raise Refused(
-                ErrorCode.RESOURCE_LIMIT, f"{MOST_CLIENTS} clients read and publish over HTTP; try later"
+                ErrorCode.RESOURCE_LIMIT,
+                f"there are {MOST_CLIENTS} HTTP clients already, the most allowed; try later",
             )
         if self._by_user[user] >= MOST_CLIENTS_PER_USER:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
-                f"user {user!r} has {MOST_CLIENTS_PER_USER} requests under way, and may not have more",
+                f"user {user!r} has {MOST_CLIENTS_PER_USER} running requests, the most allowed for one user",
             )
         guest = self._gateway.admit(host, user)
         client = HttpClient(guest.number, user, user, f"{host}:{port}", vpn, address, is_sender)

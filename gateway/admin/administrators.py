@@ -212,8 +212,8 @@ def _hash(token: str) -> bytes:
 
 _LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a bearer token."
 _NO_CSRF_TOKEN: Final = (
-    "A request that changes something in a session of the console needs the header X-CSRF-Token: what GET /session "
-    "says as `csrfToken`."
+    "A request that changes something in a session of the console needs the header X-CSRF-Token: the `csrfToken` of "
+    "GET /session."
 )
 _LATER: Final = "Too many passwords are being checked; try again in a moment."
 
@@ -282,7 +282,7 @@ class Administrator:
             SempError: UNAUTHORIZED with status 403, the user is not configured, and known by a token alone.
         """
         if not (self.is_anyone or self.name in self._users.names):
-            raise self._refused("may begin no job: it outlives a token, and needs a [user] of that name")
+            raise self._refused("may start no job: a job outlives a token, and needs a [user] of that name")
 
     def require_gateway(self, access: GlobalAccess) -> None:
         """Require that the user may look at the gateway as a whole, or change it.

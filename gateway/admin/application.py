@@ -40,11 +40,11 @@ class Alive(BaseModel):
 
 
 class Readiness(BaseModel):
-    """The answer of `/readyz`; `reason` is there when the status is not `ok`."""
+    """The answer of `/readyz`; it has a `reason` if the status is not `ok`."""
 
     status: Literal["ok", "unavailable"]
     state: Literal["waiting"] | None = None
-    """Present where another gateway is active, and this one waits for a Message VPN's store."""
+    """Present if another gateway is active, and this one waits for a Message VPN's store."""
     active: str | None = None
     """HOST:PORT that clients of the active gateway use, if that is known."""
     reason: str | None = None
@@ -110,7 +110,7 @@ def _add_health(app: FastAPI, gateway: AdministeredGateway) -> None:
     async def readyz(
         response: Response,
         vpn: Annotated[
-            str | None, Query(description="Clients of this Message VPN; of any, if none is named.")
+            str | None, Query(description="Only this Message VPN; by default, all of them.")
         ] = None,
     ) -> Readiness:
         reason, vpns = gateway.problem(vpn), gateway.vpns

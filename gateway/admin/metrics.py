@@ -71,28 +71,36 @@ PIECE: Final = 500
 
 _FAMILIES: Final = (
     ("rewind_endpoint_messages", "gauge", "Messages on an endpoint; of a last-value queue, its keys."),
-    ("rewind_endpoint_bytes", "gauge", "Their content."),
-    ("rewind_endpoint_unsettled_messages", "gauge", "Those at consumers, unsettled."),
-    ("rewind_endpoint_flows", "gauge", "Consumers bound to it."),
-    ("rewind_endpoint_demand_messages", "gauge", "Room at its consumers."),
-    ("rewind_endpoint_delayed_messages", "gauge", "Messages that wait for their time, beside those on it."),
+    ("rewind_endpoint_bytes", "gauge", "Content of the messages on an endpoint."),
+    (
+        "rewind_endpoint_unsettled_messages",
+        "gauge",
+        "Messages that an endpoint's consumers have not settled.",
+    ),
+    ("rewind_endpoint_flows", "gauge", "Consumers bound to an endpoint."),
+    ("rewind_endpoint_demand_messages", "gauge", "Messages for which an endpoint's consumers have credit."),
+    (
+        "rewind_endpoint_delayed_messages",
+        "gauge",
+        "Delayed messages of an endpoint, in addition to those on it.",
+    ),
     (
         "rewind_endpoint_oldest_unsettled_seconds",
         "gauge",
-        "How long a consumer has had the delivery that is unsettled longest; 0 without any.",
+        "Age of an endpoint's oldest unsettled delivery; 0 if there is none.",
     ),
     (
         "rewind_endpoint_lag_seconds",
         "gauge",
-        "How old its oldest message is, some seconds ago; NaN before that was looked at.",
+        "Age of an endpoint's oldest message, as of some seconds ago; NaN before the first look.",
     ),
-    ("rewind_endpoint_settled_messages_total", "counter", "Messages that left it for good."),
+    ("rewind_endpoint_settled_messages_total", "counter", "Messages that have left an endpoint for good."),
     # Only of endpoints that were replayed.
-    ("rewind_replay_remaining_ids", "gauge", "Ids a replay has to look at."),
-    ("rewind_replay_starts_total", "counter", "Replays begun."),
+    ("rewind_replay_remaining_ids", "gauge", "Ids that a replay still has to read."),
+    ("rewind_replay_starts_total", "counter", "Replays started."),
     ("rewind_replay_successes_total", "counter", "Replays completed."),
     ("rewind_replay_failures_total", "counter", "Replays failed or cancelled."),
-    ("rewind_replayed_messages_total", "counter", "Replayed messages sent."),
+    ("rewind_replayed_messages_total", "counter", "Replayed messages sent to consumers."),
 )
 
 
@@ -144,7 +152,7 @@ def _escaped(label: str) -> str:
 TURN: Final = 50
 """Endpoints looked at in one turn of the loop: under a millisecond."""
 
-_ACTIVE: Final = "1 where this gateway has the Message VPN's store, 0 where it waits for another."
+_ACTIVE: Final = "1 if this gateway is active for the Message VPN, 0 if it waits to take over."
 
 
 class _Families:
@@ -192,10 +200,14 @@ def metrics_routes() -> list[LazyRoute]:
         families.histogram("rewind_loop_lag_seconds", "How late the event loop was.", lag.seconds)
         for condition, count in REFUSALS.items():
             families.counter("rewind_refusals", "Refusals by AMQP condition.", count, condition=condition)
-        families.counter("rewind_log_lines_dropped", "Log lines that nobody took in time.", COUNTS.dropped)
+        families.counter(
+            "rewind_log_lines_dropped",
+            "Log lines that were dropped because they could not be written in time.",
+            COUNTS.dropped,
+        )
         families.counter(
             "rewind_log_lines_held_back",
-            "Log lines that one connection, or one address, had too many of.",
+            "Log lines held back because one connection, or one address, caused too many.",
             COUNTS.held_back,
         )
         resources = resources_of(request)
@@ -211,7 +223,7 @@ def metrics_routes() -> list[LazyRoute]:
             if oldest_ms is not None:
                 families.gauge(
                     "rewind_log_oldest_message_timestamp_seconds",
-                    "When the oldest message of the log arrived, since the epoch.",
+                    "Arrival of the log's oldest message, in seconds since the epoch.",
                     oldest_ms / 1_000,
                     vpn=name,
                 )
@@ -252,11 +264,15 @@ def _add_peers(families: _Families, resources: Resources) -> None:
         families.gauge("rewind_vpn_active", _ACTIVE, 0, vpn=name)
         _add_alarms(families, name, waiting.alarms.active())
     for kind, size_bytes in ledger.held.items():
-        families.gauge("rewind_held_bytes", "What clients make the gateway hold.", size_bytes, kind=kind)
-    families.gauge("rewind_held_limit_bytes", "The bound of that (limits.memory_mb).", ledger.limit_bytes)
+        families.gauge(
+            "rewind_held_bytes", "Bytes that the gateway holds in memory for clients.", size_bytes, kind=kind
+        )
+    families.gauge(
+        "rewind_held_limit_bytes", "Limit of rewind_held_bytes (limits.memory_mb).", ledger.limit_bytes
+    )
     families.gauge(
         "rewind_wire_loops_info",
-        "What runs once a message on the wire, native or python and why; always 1.",
+        "How the code that runs for every message on the wire is built: native, or python and why; always 1.",
         1,
         loops=resources.gateway.wire_loops,
     )
@@ -267,13 +283,13 @@ def _add_peers(families: _Families, resources: Resources) -> None:
     for outcome, count in resources.gateway.span_counts.items():
         families.counter(
             "rewind_telemetry_spans",
-            "Spans by what became of them: exported, dropped for want of room, failed at the collector.",
+            "Spans by outcome: exported, dropped for want of room, failed at the collector.",
             count,
             outcome=outcome,
         )
     families.counter(
         "rewind_relieved_connections",
-        "Connections closed as those that held the most, while publishers waited for room.",
+        "Connections closed because they held the most memory while publishers waited for room.",
         ledger.closed_connections,
     )
 
@@ -283,9 +299,13 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
     for metric, text, value in (
         ("rewind_published_messages", "Messages made durable.", counters.published_messages),
         ("rewind_published_bytes", "Content of messages made durable.", counters.published_bytes),
-        ("rewind_logged_messages", "Messages that the replay log took.", counters.logged_messages),
-        ("rewind_logged_bytes", "What these take of the disk, about.", counters.logged_bytes),
-        ("rewind_settled_messages", "Messages consumers have settled.", counters.settled_messages),
+        ("rewind_logged_messages", "Messages written to the replay log.", counters.logged_messages),
+        (
+            "rewind_logged_bytes",
+            "Disk space of messages written to the replay log, estimated.",
+            counters.logged_bytes,
+        ),
+        ("rewind_settled_messages", "Messages that consumers have settled.", counters.settled_messages),
         (
             "rewind_direct_dropped_messages",
             "Direct messages that nobody took.",
@@ -293,7 +313,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ),
         (
             "rewind_duplicate_messages",
-            "Messages accepted and not stored again, as an endpoint remembers their ids.",
+            "Messages accepted but not stored again, because an endpoint remembers their ids.",
             counters.duplicate_messages,
         ),
         (
@@ -302,23 +322,31 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
             counters.dead_discarded_messages,
         ),
         ("rewind_commits", "Transactions of the store.", counters.commits),
-        ("rewind_commit_batches", "Batches in those: turns of the loop.", counters.batches),
+        (
+            "rewind_commit_batches",
+            "Batches committed, one for each turn of the event loop.",
+            counters.batches,
+        ),
         ("rewind_commit_failures", "Transactions that failed.", counters.failed_commits),
-        ("rewind_trimmed_ids", "Ids that the replay log no longer reaches back to.", broker.log.first_id - 1),
+        ("rewind_trimmed_ids", "Ids trimmed from the beginning of the replay log.", broker.log.first_id - 1),
         (
             "rewind_archive_read_messages",
-            "Messages read out of the log's archive, for readers and replays.",
+            "Messages read from the log's archive, for readers and replays.",
             reads.messages,
         ),
-        ("rewind_archive_read_failures", "Reads that the archive, or a file of it, failed.", reads.failures),
+        (
+            "rewind_archive_read_failures",
+            "Reads of the archive, or of one of its files, that failed.",
+            reads.failures,
+        ),
     ):
         families.counter(metric, text, value, vpn=name)
     for metric, text, seen in (
-        ("rewind_commit_seconds", "How long commits took, each with its sync.", vpn.committer.commit_seconds),
+        ("rewind_commit_seconds", "How long commits took, including the sync.", vpn.committer.commit_seconds),
         ("rewind_commit_messages", "Messages published in one transaction.", counters.commit_messages),
         (
             "rewind_archive_read_seconds",
-            "How long reads of the log's archive took, each of a page.",
+            "How long it took to read a page of the log's archive.",
             reads.seconds,
         ),
     ):
@@ -328,15 +356,15 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ("rewind_store_up", "1 unless the last write failed.", int(vpn.committer.problem is None)),
         (
             "rewind_store_on_two_machines",
-            "1 while a synchronous standby has what is accepted; 0 while none has, for a file, and where nobody knows.",
+            "1 if a synchronous standby has all accepted messages; 0 if none has, with a file, or if that is unknown.",
             int(vpn.durability.found is Durability.TWO_MACHINES),
         ),
         (
             "rewind_store_confirmed_age_seconds",
-            "Since the newest commit that succeeded began; 0 where no other gateway can take the store over.",
+            "Time since the start of the newest successful commit; 0 if no other gateway can take the store over.",
             0 if vpn.lease is None else int(vpn.lease.age_seconds),
         ),
-        ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.committer.pending_bytes),
+        ("rewind_pending_bytes", "Content received but not durable yet.", vpn.committer.pending_bytes),
         (
             "rewind_connections",
             "Clients: open AMQP connections, and requests that read or publish over HTTP.",
@@ -344,18 +372,18 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ),
         (
             "rewind_dedup_ids",
-            "Ids that windows of endpoints remember.",
+            "Ids of messages that endpoints remember, to detect duplicates.",
             sum(map(len, broker.dedup.windows.values())),
         ),
         ("rewind_endpoints", "Queues, streams and topic endpoints.", len(broker.endpoints)),
-        ("rewind_log_bytes", "What the replay log takes of the disk, about.", broker.log.size_bytes),
+        ("rewind_log_bytes", "Disk space of the replay log, estimated.", broker.log.size_bytes),
         (
             "rewind_log_quota_bytes",
-            "Most that the log may take of the disk; 0 is no bound.",
+            "Quota of the replay log; 0 is no limit.",
             broker.policy.quota_bytes,
         ),
-        ("rewind_log_first_id", "The oldest id that may be in the log.", broker.log.first_id),
-        ("rewind_log_last_id", "The newest id.", broker.log.next_id - 1),
+        ("rewind_log_first_id", "The lowest id that the log may have.", broker.log.first_id),
+        ("rewind_log_last_id", "The newest id of the log.", broker.log.next_id - 1),
         ("rewind_log_readers", "Log and stream readers.", len(vpn.readers.log_feeds)),
     ):
         families.gauge(metric, text, value, vpn=name)
@@ -363,7 +391,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
     _add_alarms(families, name, vpn.alarms.active())
     families.gauge(
         "rewind_store_info",
-        "What keeps the data, with its version; always 1.",
+        "The storage engine, with its version; always 1.",
         1,
         vpn=name,
         engine=vpn.engine,
@@ -373,7 +401,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
 def _add_alarms(families: _Families, vpn: str, active: Sequence[Alarm]) -> None:
     counts = Counter(alarm.kind for alarm in active)
     for kind in AlarmKind:
-        families.gauge("rewind_alarms", "Alarms that hold, by name.", counts[kind], vpn=vpn, alarm=kind.value)
+        families.gauge("rewind_alarms", "Active alarms, by name.", counts[kind], vpn=vpn, alarm=kind.value)
 
 
 def _add_sizing(families: _Families, vpn: MessageVpn) -> None:
@@ -384,23 +412,23 @@ def _add_sizing(families: _Families, vpn: MessageVpn) -> None:
     for metric, text, value in (
         (
             "rewind_store_bytes",
-            "What the store takes of its disk; NaN where that is not known.",
+            "Disk space that the store uses; NaN if unknown.",
             nan if disk is None else disk.size_bytes,
         ),
         (
             "rewind_store_disk_free_bytes",
-            "What that disk has left; NaN where that is not known.",
+            "Free space on the store's disk; NaN if unknown.",
             nan if free_bytes is None else free_bytes,
         ),
         (
             "rewind_log_quota_lasts_seconds",
-            "How much of the past the log's quota holds at the rate of the last week; +Inf without a quota, NaN "
-            "without a rate.",
+            "Time that the log's quota holds at the rate of the last week; +Inf without a quota, NaN if the rate "
+            "is unknown.",
             never if plan.lasts_ms is None else plan.lasts_ms / 1_000,
         ),
         (
             "rewind_store_disk_full_seconds",
-            "Until the disk is full at that rate; +Inf where it will not be, NaN where that is not known.",
+            "Time until the disk is full at the rate of the last week; +Inf if it never will be, NaN if unknown.",
             (nan if free_bytes is None else never)
             if plan.disk_full_in_ms is None
             else plan.disk_full_in_ms / 1_000,

@@ -54,7 +54,7 @@ def _refusal(scope: Scope, settings: AdminListener) -> SempError | None:
         if not _is_name_of(settings, _without_port(host)):
             return SempError(
                 "NOT_ALLOWED",
-                f"The administration is not called {host[:80]!r}; name it in `[admin] hosts`, or use an address.",
+                f"{host[:80]!r} is not a host name of the administration; add it to `[admin] hosts` or use an address.",
                 421,
             )
     for origin in origins:
@@ -136,7 +136,7 @@ class BoundedBodies:
                 address = (scope.get("client") or ("",))[0]
                 if not self._may_sign_in(address):
                     refused = SempError(
-                        "NOT_ALLOWED", "Too many sign in at once; try again in a moment.", 429
+                        "NOT_ALLOWED", "Too many users are signing in; try again in a moment.", 429
                     )
                     await told(Request(scope), refused)(scope, receive, send)
                     return
@@ -179,7 +179,7 @@ class BoundedBodies:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                raise HTTPException(408, f"The body has not come within {seconds:g} s.") from None
+                raise HTTPException(408, f"The body has not arrived within {seconds:g} s.") from None
             is_whole = not message.get("more_body", False)
             if is_whole and signed_in is not None:
                 signed_in()
@@ -189,7 +189,7 @@ class BoundedBodies:
             if size > most:
                 raise _too_large(most)
             if self._held > MOST_HELD_BYTES:
-                raise HTTPException(503, "Too much is being sent at once; try again.")
+                raise HTTPException(503, "Too many request bodies are being received; try again.")
             return message
 
         try:
@@ -199,7 +199,7 @@ class BoundedBodies:
 
 
 def _too_large(most: int) -> HTTPException:
-    return HTTPException(413, f"The body is too large; it may have {most:,} bytes.")
+    return HTTPException(413, f"The body is too large; it may have at most {most:,} bytes.")
 
 
 def encoded_paths(app: ASGIApp) -> ASGIApp:

@@ -133,7 +133,7 @@ def require_reading(administrator: Administrator, topic: str) -> None:
         amqp_ext.topics.TopicSyntaxError: The pattern is not valid.
     """
     administrator.require_any(
-        f"read topic://{topic}: it takes the right to consume it, or to administer it or the log",
+        f"read topic://{topic}: that needs the right to consume it, or to administer it or the log",
         (Action.CONSUME, AddressKind.TOPIC, topic),
         (Action.CONSUME, AddressKind.LOG, topic),
         (Action.ADMINISTER, AddressKind.TOPIC, topic),
@@ -185,7 +185,7 @@ def _require_dead_messages(
         return
     if endpoint is None or endpoint.settings.dead_message_queue != queue:
         administrator.require_any(
-            f"send dead messages to queue://{queue}: it takes the right to publish to it, or to administer it",
+            f"send dead messages to queue://{queue}: that needs the right to publish to it, or to administer it",
             (Action.PUBLISH, AddressKind.QUEUE, queue),
             (Action.ADMINISTER, AddressKind.QUEUE, queue),
         )
@@ -218,7 +218,7 @@ Subscribed: TypeAlias = Annotated[
     list[str],
     Query(
         alias="subscribe",
-        description="A topic pattern that is read; several may be given. All, if none is.",
+        description="A topic pattern to read; several may be given. By default, all topics.",
         max_length=MOST_PATTERNS,
     ),
 ]
@@ -258,7 +258,9 @@ QUEUE: Final = Right("`queue://{name}`", _queue)
 NEW_QUEUE: Final = Right("`queue://{queueName}`; to send to its dead message queue", _new_queue)
 CHANGED_QUEUE: Final = Right("`queue://{name}`; to send to its dead message queue", _changed_queue)
 SUBSCRIBED_QUEUE: Final = Right("`queue://{name}`; to read the topic", _subscribed_queue)
-UNSUBSCRIBED_QUEUE: Final = Right("`queue://{name}`; of an exception, to read its topic", _unsubscribed_queue)
+UNSUBSCRIBED_QUEUE: Final = Right(
+    "`queue://{name}`; for an exception, to read its topic", _unsubscribed_queue
+)
 TOPIC_ENDPOINT: Final = Right("`topic://` of its topics", _topic_endpoint)
 NEW_TOPIC_ENDPOINT: Final = Right("`log://>`; to send to its dead message queue", _new_topic_endpoint)
 CHANGED_TOPIC_ENDPOINT: Final = Right(
@@ -266,14 +268,14 @@ CHANGED_TOPIC_ENDPOINT: Final = Right(
     _changed_topic_endpoint,
 )
 COPIED: Final = Right(
-    "to read `log://` of the subscriptions; to publish to the target; `log://>` for one at another gateway",
+    "to read `log://` for the subscriptions; to publish to the target; `log://>` for a target at another gateway",
     _copied,
 )
 RETURNED: Final = Right(
-    "`queue://{name}`; to publish to the target, or where there is none `log://>`",
+    "`queue://{name}`; to publish to the target, or without a target `log://>`",
     _returned,
 )
-OWN_REPLAY: Final = Right("`log://>`, but for one's own", _own_replay)
-SEEN_REPLAY: Final = Right("`log://>`, but for one's own", _seen_replay)
-LOG_READ: Final = Right("to consume `log://{subscribe}`, each", _log_read)
+OWN_REPLAY: Final = Right("`log://>`, except for one's own", _own_replay)
+SEEN_REPLAY: Final = Right("`log://>`, except for one's own", _seen_replay)
+LOG_READ: Final = Right("to consume `log://{subscribe}`, for each pattern", _log_read)
 PUBLISHED: Final = Right("to publish to `{address}`", _published)

@@ -48,7 +48,7 @@ def _amqp_url(context: click.Context, option: click.Parameter, url: str) -> str:
     """Check a url: it is HOST:PORT, alone or with a scheme of AMQP."""
     scheme, marker, rest = url.rpartition("://")
     if (marker and scheme not in {"amqp", "amqps"}) or not rest.strip("/"):
-        raise click.BadParameter(f"{url!r} is none of AMQP; write amqp://HOST:PORT, or amqps:// for TLS")
+        raise click.BadParameter(f"{url!r} is not an AMQP url; write amqp://HOST:PORT, or amqps:// for TLS")
     try:
         port = urlsplit(f"//{rest}").port
     except ValueError as error:
@@ -69,8 +69,8 @@ gateway_options: Final = as_one(
         callback=_amqp_url,
         help="The gateway: amqp://HOST:PORT, or amqps:// for TLS.",
     ),
-    click.option("--vpn", envvar="REWIND_VPN", help="Message VPN; without one, the default."),
-    *credentials("Name of the user; without one, ANONYMOUS."),
+    click.option("--vpn", envvar="REWIND_VPN", help="Message VPN; by default, the one called default."),
+    *credentials("Name of the user; by default, ANONYMOUS."),
 )
 """The options of every verb that speaks AMQP."""
 
@@ -118,7 +118,7 @@ class AmqpClient(MessagingHandler):
             return 0
         except OSError as error:
             _drop_output()
-            click.echo(f"rewind: what came could not be written: {error.strerror or error}", err=True)
+            click.echo(f"rewind: the output could not be written: {error.strerror or error}", err=True)
             return EXIT_FAILED
         if status:
             return status
@@ -185,7 +185,7 @@ class AmqpClient(MessagingHandler):
     def not_answered(self) -> None:
         """The peer has not opened the connection in time: give up."""
         if not self.is_done:
-            self.fail(f"{self._gateway.url}: no AMQP comes from there; the port may be another server's")
+            self.fail(f"{self._gateway.url}: the peer does not speak AMQP; the port may be another server's")
             self._connection.transport.close_head()
             self._connection.transport.close_tail()
 
@@ -215,9 +215,9 @@ class AmqpClient(MessagingHandler):
     def _not_let_in(self) -> str:
         user, url = self._gateway.user, self._gateway.url
         if user is None:
-            return f"{url}: nobody comes in without a name there; give --user (amqp:unauthorized-access)"
+            return f"{url}: anonymous clients are refused; give --user (amqp:unauthorized-access)"
         return (
-            f"{url}: {user!r} was not let in: the name or the password is wrong, or passwords are not taken "
+            f"{url}: {user!r} was refused: the name or the password is wrong, or passwords are not accepted "
             "(amqp:unauthorized-access)"
         )
 
@@ -225,7 +225,7 @@ class AmqpClient(MessagingHandler):
         if not self.is_done:
             condition = event.transport.condition if event.transport is not None else None
             why = f": {condition.description}" if condition is not None and condition.description else ""
-            self.fail(f"{self._gateway.url}: there is no connection, or no longer{why}")
+            self.fail(f"{self._gateway.url}: there is no connection, or it was lost{why}")
 
 
 def _drop_output() -> None:

@@ -34,7 +34,7 @@ TIMEOUT_S: Final = 600
 PAGE: Final = 200
 """Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
 
-WHO_ASKS: Final = "say who asks: --user NAME, or --token-file FILE"
+WHO_ASKS: Final = "name the user: --user NAME, or --token-file FILE"
 WHERE_IT_IS: Final = "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is"
 
 LOG: Final = ("replayLogs", "default")
@@ -254,7 +254,7 @@ def verb(
 
 def _http_url(context: click.Context, option: click.Parameter, url: str) -> str:
     if not url.startswith(("http://", "https://")):
-        raise click.BadParameter(f"{url!r} is none of HTTP; write http://HOST:PORT, or https:// for TLS")
+        raise click.BadParameter(f"{url!r} is not an HTTP url; write http://HOST:PORT, or https:// for TLS")
     return url
 
 
@@ -268,12 +268,14 @@ api_options: Final = as_one(
         envvar="REWIND_ADMIN",
         show_default=True,
         callback=_http_url,
-        help="Its address.",
+        help="Address of the gateway's administration.",
     ),
     click.option("--vpn", default="default", envvar="REWIND_VPN", show_default=True),
     *credentials("Name of a user with `administer` rules."),
     token_option,
-    click.option("--json", "as_json", is_flag=True, help="JSON for programs; of lists one a line."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON for programs; of a list, one object a line."
+    ),
 )
 """The options of every verb that administers."""
 

@@ -39,24 +39,28 @@ def _bound(name: str, kind: Any, default: float, text: str) -> Callable[[F], F]:
     show_default=True,
     help="amqp(s)://HOST:PORT, or the data folder of a gateway on this host, running or not.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM or SIGINT.")
-@_bound("--rows", click.IntRange(min=1), 100_000, "Messages of a segment at most.")
-@_bound("--megabytes", click.IntRange(min=1), 128, "Size of a segment's messages at most.")
+@click.option("--follow", is_flag=True, help="Go on with new messages, until SIGTERM or SIGINT.")
+@_bound("--rows", click.IntRange(min=1), 100_000, "How many messages a segment has at most.")
+@_bound("--megabytes", click.IntRange(min=1), 128, "How large a segment's messages are at most.")
 @_bound(
     "--age",
     click.FloatRange(min=0),
     60.0,
-    "With --follow: seconds after which a message is archived, however few there are.",
+    "With --follow: seconds after which a message is archived at the latest.",
 )
-@click.option("--tell/--no-tell", default=True, show_default=True, help="Tell the gateway what it may trim.")
-@click.option("--skip-lost", is_flag=True, help="Go on behind what was trimmed before it was archived.")
+@click.option(
+    "--tell/--no-tell", default=True, show_default=True, help="Tell the gateway which messages it may trim."
+)
+@click.option(
+    "--skip-lost", is_flag=True, help="Skip messages that were trimmed before they were archived, and go on."
+)
 @api_options
 def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -> None:
     """Copy the replay log to a Delta table, from where the last run ended.
 
     \b
     rewind archive --from rewind-data --to /srv/archive             once
-    rewind archive --to s3://bucket/archive --follow --age 10       on and on, over AMQP
+    rewind archive --to s3://bucket/archive --follow --age 10       continuously, over AMQP
     rewind archive compact --to /srv/archive                        one file for each day
     """
     if click.get_current_context().invoked_subcommand is not None:
@@ -68,12 +72,12 @@ def archive(api: Api, to: str | None, source: str, follow: bool, **asked: Any) -
 
 @archive.command()
 @click.option("--to", required=True, metavar="PLACE", help="The archive: a folder or a URI.")
-@click.option("--all", "is_all", is_flag=True, help="Today's files, too.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a new file.")
+@click.option("--all", "is_all", is_flag=True, help="Also compact today's files.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each new file.")
 def compact(to: str, is_all: bool, as_json: bool) -> None:
-    """Make one file of each day's files. Archivers and readers may be at work meanwhile.
+    """Make one file of each day's files. Archivers and readers may run meanwhile.
 
-    The files that it replaces stay for those who read an earlier version of the table, until a vacuum.
+    The files that it replaces stay until a vacuum, for readers of an earlier version of the table.
     """
     _work().compact_archive(to, is_all=is_all, as_json=as_json)
 
@@ -85,16 +89,16 @@ def compact(to: str, is_all: bool, as_json: bool) -> None:
     type=click.IntRange(1),
     default=168,
     show_default=True,
-    help="For so long old versions of the table, and writers, keep what they need.",
+    help="How long to keep the files that old versions of the table, or writers, need.",
 )
-@click.option("--json", "as_json", is_flag=True, help="A JSON object with the names of the files.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with the names of the files.")
 def vacuum(to: str, hours: int, as_json: bool) -> None:
-    """Remove the files that compaction replaced, and what writers left that were killed."""
+    """Remove the files that compaction replaced, and those that killed writers left."""
     _work().vacuum_archive(to, hours, as_json=as_json)
 
 
 @archive.command()
 @click.option("--to", required=True, metavar="PLACE", help="The archive: a folder or a URI.")
 def convert(to: str) -> None:
-    """Make an archive of an earlier version a Delta table, once. It may be interrupted, and run again."""
+    """Convert an archive of an earlier version to a Delta table, once. It may be interrupted, and run again."""
     _work().convert_archive(to)

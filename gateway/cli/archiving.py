@@ -115,9 +115,7 @@ def archive_log(
         f"in {counted(len(state.segments), 'file')}",
     )
     if archiver.stopped.is_set() and not follow:
-        raise click.ClickException(
-            "ended by a signal before all was archived; the next run goes on from there"
-        )
+        raise click.ClickException("ended by a signal before all was archived; the next run continues there")
 
 
 def _archiver(api: Api, source: str, to: str, tell: bool) -> Archiver:
@@ -137,7 +135,9 @@ def _archiver(api: Api, source: str, to: str, tell: bool) -> Archiver:
         try:
             api.act(*LOG, "archivedUpTo", body=body)
         except click.ClickException as error:
-            raise ArchiveError(f"The gateway was not told what it may trim: {error.message}") from None
+            raise ArchiveError(
+                f"The gateway could not be told which messages it may trim: {error.message}"
+            ) from None
 
     address = parse(given).addresses[0]
     assert not isinstance(address, Archived | Schema)

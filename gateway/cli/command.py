@@ -61,7 +61,7 @@ _config_option = click.option(
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Settings in TOML; without it, the defaults.",
+    help="Settings in TOML; by default, all have their defaults.",
 )
 
 
@@ -116,13 +116,13 @@ def main() -> None:
 
 @main.command()
 @_config_option
-@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the data.")
+@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="The data folder.")
 @click.option(
     "--listen",
     multiple=True,
     metavar="HOST:PORT",
-    help="Accept AMQP clients here, and not where FILE says. Port 0 takes a free one; `amqps://` in front "
-    "means TLS with FILE's certificate. Repeat it for more.",
+    help="Accept AMQP clients here, in place of the addresses in FILE. Port 0 takes a free port; `amqps://` in front "
+    "means TLS with FILE's certificate. May be repeated.",
 )
 @click.option("--admin", metavar="HOST:PORT", help="Accept administrators (HTTP) here.")
 @click.pass_context
@@ -163,7 +163,7 @@ def _loading() -> Iterator[None]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of TOML.")
 @click.pass_context
 def check_config(context: click.Context, file: Path | None, as_json: bool) -> None:
-    """Print the settings in effect, or everything that is wrong with them.
+    """Print the settings in effect, or all errors in them.
 
     Password hashes are not shown.
     """
@@ -175,7 +175,7 @@ def check_config(context: click.Context, file: Path | None, as_json: bool) -> No
 
 @main.group()
 def metrics() -> None:
-    """What to watch a gateway with."""
+    """Print a dashboard and alert rules for a gateway's metrics."""
 
 
 @metrics.command("dashboard")
@@ -187,9 +187,7 @@ def print_dashboard() -> None:
 
 
 @metrics.command("rules")
-@click.option(
-    "--docs", metavar="URL", help="Where this documentation is published: what alerts then lead to."
-)
+@click.option("--docs", metavar="URL", help="Where this documentation is published; alerts link to it.")
 def print_rules(docs: str | None) -> None:
     """Print rules for Prometheus, in YAML: when to alert, and which section of the documentation says what to do."""
     from gateway.admin.monitoring import rules  # noqa: PLC0415 - see above

@@ -27,7 +27,7 @@ def replay_log() -> None:
 
 @verb(replay_log, "show")
 def show_log(api: Api) -> None:
-    """Show its use, its oldest and its newest message."""
+    """Show the log's use, its oldest and its newest message."""
     api.show(api.look(*LOG))
 
 
@@ -37,7 +37,7 @@ def _hours(context: click.Context, option: click.Parameter, text: str | None) ->
     found = re.fullmatch(r"([1-9][0-9]{0,5})([hDW])", text)
     if found is None:
         raise click.BadParameter(
-            f"{text!r} is no time to be kept: write hours, days or weeks, as 12h, 30D or 8W"
+            f"{text!r} is not a length of time: write hours, days or weeks, as 12h, 30D or 8W"
         )
     return int(found[1]) * _UNITS_HOURS[found[2]]
 
@@ -50,13 +50,13 @@ def _hours(context: click.Context, option: click.Parameter, text: str | None) ->
         "hours",
         metavar="TIME",
         callback=_hours,
-        help="Say what it takes to keep so much: 12h, 30D, 8W.",
+        help="Also say what quota keeps this much: 12h, 30D, 8W.",
     ),
 )
 def show_plan(api: Api, hours: int | None) -> None:
     """Say how long the log's quota and the disk last at the rate at which it grows.
 
-    The rate is that of the last week, or of as much of it as is known. Nothing is said of what was not measured.
+    The rate is that of the last week, or of the part of it that was measured.
     """
     data = api.look(*LOG, "plan", keepHours=hours)
     if api.as_json:
@@ -68,7 +68,7 @@ def show_plan(api: Api, hours: int | None) -> None:
 
 @verb(replay_log, "trim", click.argument("before"))
 def trim(api: Api, before: str) -> None:
-    """Delete what the log holds BEFORE a place: a date, `10D`, `#123`, `rmid1:…`, `point:NAME`."""
+    """Delete the messages of the log BEFORE a place: a date, `10D`, `#123`, `rmid1:…`, `point:NAME`."""
     data = api.act(*LOG, "trimLoggedMsgs", body={"before": before})
     api.done(data, f"the log begins at message {data['firstMsgId']}")
 
@@ -80,7 +80,7 @@ def trim(api: Api, before: str) -> None:
     click.option("--until", help="The end: `now`, a date, `#123` or `rmid1:…`. Without it, now."),
     click.option("--topic", "--subscribe", "topics", multiple=True, help="A topic pattern; may be repeated."),
     click.option("--selector", help="A JMS selector."),
-    click.option("--newest", is_flag=True, help="The newest first."),
+    click.option("--newest", is_flag=True, help="List the newest first."),
     click.option("--count", type=click.IntRange(min=1), default=20, show_default=True),
 )
 def messages(api: Api, topics: tuple[str, ...], newest: bool, count: int, **query: Any) -> None:
@@ -95,22 +95,26 @@ def messages(api: Api, topics: tuple[str, ...], newest: bool, count: int, **quer
     replay_log,
     "erase",
     click.argument("messages", nargs=-1, metavar="[ID]..."),
-    click.option("--selector", help="Those of the log that match, instead of ids."),
-    click.option("--from", "start", help="Beside a selector: any replay start; the beginning if not given."),
-    click.option("--until", help="Beside a selector: `now`, a date, `#123` or `rmid1:…`."),
+    click.option("--selector", help="Erase the messages of the log that match, instead of IDs."),
+    click.option("--from", "start", help="With a selector: any replay start; by default the beginning."),
+    click.option("--until", help="With a selector: the end, as `now`, a date, `#123` or `rmid1:…`."),
     click.option(
         "--subscribe",
         multiple=True,
         metavar="TOPIC",
-        help="Beside a selector: a topic pattern; several may be given.",
+        help="With a selector: a topic pattern; may be repeated.",
     ),
-    click.option("--reason", default="", help="Kept in the place of the content, and in the gateway's log."),
-    click.option("--with-copies", "withCopies", is_flag=True, help="The copies that replays made, too."),
-    click.option("--preview", is_flag=True, help="Say what would be erased, and erase nothing."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option(
+        "--reason", default="", help="Stored in place of the content, and written to the gateway's log."
+    ),
+    click.option(
+        "--with-copies", "withCopies", is_flag=True, help="Also erase the copies that replays made."
+    ),
+    click.option("--preview", is_flag=True, help="Only say what would be erased."),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
 )
 def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: bool, **wanted: Any) -> None:
-    """Erase the content of messages, by ID (`123`, `rmid1:…`) or selector: in the log, on queues, everywhere."""
+    """Erase the content of messages, by ID (`123`, `rmid1:…`) or selector: in the log, its archive and on queues."""
     wanted |= _ids(messages)
     asked = {name: value for name, value in wanted.items() if value}
     found = api.act(*LOG, "redactMsg", body={**asked, "preview": True})
@@ -131,7 +135,7 @@ def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: 
     done = api.act(*LOG, "redactMsg", body=body)
     sentence = _told(done, "erased")
     if not done["scrubbed"]:
-        sentence += "; somebody reads still, and until he is done old pages are kept in the store's files"
+        sentence += "; a reader is still active; until it ends, old pages stay in the store's files"
     api.done(done, sentence)
 
 
@@ -142,31 +146,27 @@ def _change(api: Api, attribute: str, value: bool | int, sentence: str) -> None:
 @verb(
     replay_log,
     "enable",
-    click.option(
-        "--reads", is_flag=True, help="Have it be replayed and read; without, have it take messages."
-    ),
+    click.option("--reads", is_flag=True, help="Permit replays and reading, in place of logging."),
 )
 def enable(api: Api, reads: bool) -> None:
-    """Have the log take messages."""
+    """Write messages to the log again."""
     if reads:
         _change(api, "egressEnabled", True, "the log can be read")
     else:
-        _change(api, "ingressEnabled", True, "the log takes messages")
+        _change(api, "ingressEnabled", True, "messages are logged")
 
 
 @verb(
     replay_log,
     "disable",
-    click.option(
-        "--reads", is_flag=True, help="Have nobody replay or read it; without, have it take nothing."
-    ),
+    click.option("--reads", is_flag=True, help="Forbid replays and reading, in place of logging."),
 )
 def disable(api: Api, reads: bool) -> None:
-    """Have the log take no messages; what is in it stays."""
+    """Write no more messages to the log; those in it stay."""
     if reads:
         _change(api, "egressEnabled", False, "the log cannot be read")
     else:
-        _change(api, "ingressEnabled", False, "the log takes no messages")
+        _change(api, "ingressEnabled", False, "messages are not logged")
 
 
 # So that a number below 0 is reported as out of range, and not as an unknown option.
@@ -177,51 +177,51 @@ def disable(api: Api, reads: bool) -> None:
     context_settings={"ignore_unknown_options": True},
 )
 def quota(api: Api, megabytes: int) -> None:
-    """Have the log hold MEGABYTES; it is trimmed from 90 % on. 0 is no bound."""
+    """Set the log's quota to MEGABYTES; 0 is no limit. Trimming begins at 90 %."""
     held = f"hold {size(megabytes * MEGABYTE)}" if megabytes else "grow without limit"
     _change(api, "maxSpoolUsage", megabytes, f"the log may {held}")
 
 
 @verb(replay_log, "keep-until-archived", click.argument("wanted", type=click.Choice(["on", "off"])))
 def keep_until_archived(api: Api, wanted: str) -> None:
-    """Whether nothing is trimmed that is not archived."""
+    """Set whether messages stay in the log until they are archived."""
     _change(api, "keepUntilArchivedEnabled", wanted == "on", f"keep until archived is {wanted}")
 
 
 @replay_log.group("filter")
 def topic_filter() -> None:
-    """Which topics the log takes; `!` in front of one leaves it out."""
+    """The topics whose messages are logged; a leading `!` makes an exception."""
 
 
 @verb(topic_filter, "list")
 def list_topics(api: Api) -> None:
-    """List them."""
+    """List the topics of the filter."""
     api.table(api.all("config", *_FILTER), ("topicFilterSubscription",), "no topics")
 
 
 @verb(topic_filter, "add", click.argument("topic"))
 def add_topic(api: Api, topic: str) -> None:
-    """Have it take TOPIC, while the filter is on."""
+    """Add TOPIC to the filter."""
     data = api.configure("POST", *_FILTER, body={"topicFilterSubscription": topic})
     api.done(data, f"the filter has {topic}")
 
 
 @verb(topic_filter, "remove", click.argument("topic"))
 def remove_topic(api: Api, topic: str) -> None:
-    """Take TOPIC out of the filter."""
-    api.done(api.configure("DELETE", *_FILTER, topic), f"the filter has {topic} no longer")
+    """Remove TOPIC from the filter."""
+    api.done(api.configure("DELETE", *_FILTER, topic), f"the filter no longer has {topic}")
 
 
 @verb(topic_filter, "on")
 def filter_on(api: Api) -> None:
-    """Take the filter's topics alone."""
-    _change(api, "topicFilterEnabled", True, "the log takes the filter's topics alone")
+    """Log only messages of the filter's topics."""
+    _change(api, "topicFilterEnabled", True, "only messages of the filter's topics are logged")
 
 
 @verb(topic_filter, "off")
 def filter_off(api: Api) -> None:
-    """Take every topic."""
-    _change(api, "topicFilterEnabled", False, "the log takes every topic")
+    """Log messages of every topic."""
+    _change(api, "topicFilterEnabled", False, "messages of every topic are logged")
 
 
 # --- the plan in sentences ------------------------------------------------------------------------------------------
@@ -231,10 +231,10 @@ def sentences(plan: Mapping[str, Any]) -> Iterator[str]:
     """A plan, in sentences for a person."""
     used = f"It holds {size(plan['msgSpoolUsage'])}"
     bounds = _bounds(plan)
-    used += f", of {bounds}" if bounds else ", and nothing bounds it"
+    used += f", of {bounds}" if bounds else ", without a limit"
     yield f"{used}; it is whole from {moment(plan['wholeFromTimeMs'])} on."
     if not plan["bytesPerSecond"]:
-        yield "Nothing was logged as long as is known: there is no rate to plan with."
+        yield "No message was logged in the time that was measured: there is no rate to plan with."
         return
     for rate in plan["rates"]:
         yield (
@@ -273,10 +273,10 @@ def _rule(rule: Mapping[str, Any]) -> str:
     held += f", of {bounds}" if bounds else ""
     held += f", whole from {moment(rule['wholeFromTimeMs'])} on"
     if not rule["bytesPerSecond"]:
-        return f"{held}; none came since."
-    day = f"{held}; {_a_day(rule)} a day come"
+        return f"{held}; none arrived since."
+    day = f"{held}; {_a_day(rule)} a day arrive"
     if rule["lastsMs"] is None:
-        return f"{day}, and nothing bounds them."
+        return f"{day}, without a limit."
     return f"{day}, of which it keeps {duration(rule['lastsMs'])}: {size(rule['lastingSpoolUsage'])}."
 
 
@@ -288,8 +288,8 @@ def _kept(milliseconds: int) -> str:
 
 def _disk(plan: Mapping[str, Any]) -> str:
     if plan["diskFreeBytes"] is None:
-        takes = "" if plan["storeBytes"] is None else f" The store takes {size(plan['storeBytes'])}."
-        return f"What the disk has left is not known: the database does not say it.{takes}"
+        takes = "" if plan["storeBytes"] is None else f" The store uses {size(plan['storeBytes'])}."
+        return f"The free space on the disk is unknown: the database does not tell it.{takes}"
     free = f"The disk has {size(plan['diskFreeBytes'])} free"
     if plan["diskFullTimeMs"] is not None:
         return f"{free}; at this rate it is full on {moment(plan['diskFullTimeMs'])}."
@@ -303,7 +303,7 @@ def _ids(messages: tuple[str, ...]) -> dict[str, Any]:
     numbers = [text.removeprefix("#") for text in messages if not text.startswith("rmid1:")]
     for text in numbers:
         if not (text.isascii() and text.isdigit() and len(text) < 20):
-            raise click.BadParameter(f"{text!r} is no id; write 123, #123 or rmid1:…")
+            raise click.BadParameter(f"{text!r} is not an id; write 123, #123 or rmid1:…")
     named = [text for text in messages if text.startswith("rmid1:")]
     return {"msgId": [int(text) for text in numbers], "replicationGroupMsgId": named}
 
@@ -314,22 +314,21 @@ def _told(found: dict[str, Any], what: str) -> str:
     if count:
         told += f" ({_shown(found['msgIds'])})"
     if found["deadMsgIds"]:
-        told += f", {number(len(found['deadMsgIds']))} of them copies of dead ones"
+        told += f", {number(len(found['deadMsgIds']))} of them dead letters"
     copies = [i for i in found["copyMsgIds"] if i in erased]
     if copies:
         told += f", {number(len(copies))} of them copies that replays made"
     if found["missingMsgIds"]:
-        told += f"; not there: {_shown(found['missingMsgIds'])}"
+        told += f"; not found: {_shown(found['missingMsgIds'])}"
     stay = [i for i in found["copyMsgIds"] if i not in erased]
     if stay:
-        told += (
-            f"; {counted(len(stay), 'copy', 'copies')} that replays made stay ({_shown(stay)}): --with-copies"
-        )
+        copies_stay = f"{counted(len(stay), 'copy', 'copies')} that replays made stay"
+        told += f"; {copies_stay} ({_shown(stay)}); --with-copies erases them"
     origins = [i for i in found["originMsgIds"] if i not in erased]
     if origins:
-        told += f"; what they are copies of stays ({_shown(origins)})"
+        told += f"; the originals of copies stay ({_shown(origins)})"
     if found["copiedTo"]:
-        told += f"; copied to other gateways, which know nothing of this: {', '.join(found['copiedTo'])}"
+        told += f"; copies at other gateways stay: {', '.join(found['copiedTo'])}"
     return told
 
 

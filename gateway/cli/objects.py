@@ -55,7 +55,9 @@ _topic = click.argument("topic")
 _set = click.option(
     "--set", "attributes", multiple=True, metavar="NAME=VALUE", help="An attribute; repeat it for more."
 )
-_all = click.option("--all", "is_all", is_flag=True, help="Show also what is zero, unset or a default.")
+_all = click.option(
+    "--all", "is_all", is_flag=True, help="Also show attributes that are zero, unset or have their default."
+)
 
 
 def _show(
@@ -69,7 +71,7 @@ def _show(
 @_all
 @api_options
 def status(api: Api, is_all: bool) -> None:
-    """Show the state of the Message VPN: its log, clients, endpoints, replays under way."""
+    """Show the state of the Message VPN: its log, clients, endpoints and running replays."""
     data = api.look()
     if not api.as_json:
         # A waiting gateway has no log, and a store that cannot be read has none to show.
@@ -85,7 +87,7 @@ def status(api: Api, is_all: bool) -> None:
 @click.command()
 @api_options
 def alarms(api: Api) -> None:
-    """List the alarms that hold now."""
+    """List the active alarms."""
     columns = ("alarm", "endpointName", "thresholdPercent", "raisedTime", "description")
     api.table(api.all("monitor", "alarms"), columns, "no alarms")
 
@@ -97,38 +99,38 @@ def vpn() -> None:
 
 @verb(vpn, "list")
 def vpn_list(api: Api) -> None:
-    """List all of them."""
+    """List all Message VPNs."""
     columns = ("msgVpnName", "state", "clientCount", "endpointCount", "lastMsgId", "storeProblem")
     api.table(api.all_vpns(), columns)
 
 
 @verb(vpn, "show")
 def vpn_show(api: Api) -> None:
-    """Show how it is configured."""
+    """Show the configuration of the Message VPN."""
     api.show(api.ask("GET", "config")["data"])
 
 
 @verb(vpn, "enable")
 def vpn_enable(api: Api) -> None:
-    """Let clients in."""
+    """Accept clients again."""
     api.done(api.configure("PATCH", body={"enabled": True}), f"{api.vpn} is enabled")
 
 
 @verb(vpn, "disable")
 def vpn_disable(api: Api) -> None:
-    """Disconnect its clients and let none in."""
+    """Disconnect its clients, and refuse new ones."""
     api.done(api.configure("PATCH", body={"enabled": False}), f"{api.vpn} is disabled")
 
 
 @verb(vpn, "create")
 def vpn_create(api: Api) -> None:
-    """Make it, with a file of its own, now and at every start."""
+    """Make the Message VPN, with a store of its own, now and at every start."""
     api.done(api.ask_all("POST", "config/msgVpns", {"msgVpnName": api.vpn})["data"], f"{api.vpn} is made")
 
 
 @verb(vpn, "delete")
 def vpn_delete(api: Api) -> None:
-    """Delete it and its file, if it is disabled and empty."""
+    """Delete the Message VPN and its file, if it is disabled and empty."""
     api.done(api.configure("DELETE"), f"{api.vpn} is deleted")
 
 
@@ -137,8 +139,8 @@ def vpn_delete(api: Api) -> None:
 def reload(api: Api) -> None:
     """Have the gateway read its configuration file again.
 
-    What can change without a restart does; each setting that cannot is named with the reason, and stays as it was: the
-    exit status is 1 then.
+    Every change that needs no restart is applied. Each other change is named with the reason, and has no effect; then
+    the exit status is 1.
     """
     data = api.ask_all("PUT", "action/reload")["data"]
     lines = [*data["applied"], *data["refused"]] or ["nothing has changed"]
@@ -153,7 +155,7 @@ def _attributes(texts: tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise click.UsageError(f"{text!r} sets nothing: write NAME=VALUE, such as maxBindCount=5")
+            raise click.UsageError(f"{text!r} has no value: write NAME=VALUE, such as maxBindCount=5")
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -188,20 +190,20 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
         click.argument("attributes", nargs=-1, required=True, metavar="NAME=VALUE..."),
     )
     def change(api: Api, name: str, attributes: tuple[str, ...]) -> None:
-        """Change attributes; what lies on it stays."""
+        """Change attributes; its messages stay."""
         data = api.configure("PATCH", collection, name, body=_attributes(attributes))
         api.done(data, f"{name} is changed")
 
     @verb(group, "delete", _name)
     def delete(api: Api, name: str) -> None:
-        """Delete it with what lies on it."""
+        """Delete it and its messages."""
         api.done(api.configure("DELETE", collection, name), f"{name} is deleted")
 
     @verb(group, "purge", _name)
     def purge(api: Api, name: str) -> None:
-        """Drop what lies on it; the replay log keeps it."""
+        """Delete its messages; the replay log keeps them."""
         data = api.act(collection, name, "deleteMsgs", body={})
-        api.done(data, f"{counted(data['deletedMsgCount'], 'message')} dropped")
+        api.done(data, f"{counted(data['deletedMsgCount'], 'message')} deleted")
 
     @verb(group, "flows", _name)
     def flows(api: Api, name: str) -> None:
@@ -220,15 +222,13 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
 
     @verb(group, "delayed", _name)
     def delayed(api: Api, name: str) -> None:
-        """List what waits on it for its time, the next one first."""
+        """List its delayed messages, the next due first."""
         columns = ("replicationGroupMsgId", "deliveryTimeMs", "contentSize", "deliveryCount")
-        api.table(
-            api.all("monitor", collection, name, "delayedMsgs"), columns, "no message waits for its time"
-        )
+        api.table(api.all("monitor", collection, name, "delayedMsgs"), columns, "no delayed messages")
 
     @verb(group, "cancel-delayed", _name, click.argument("replay_id"))
     def cancel_delayed(api: Api, name: str, replay_id: str) -> None:
-        """Have the message REPLAY_ID (rmid1:…), which waits for its time, not be delivered; the log keeps it."""
+        """Cancel the delayed message REPLAY_ID (rmid1:…); the log keeps it."""
         body = {"replicationGroupMsgId": replay_id}
         api.done(
             api.act(collection, name, "cancelDelayedMsg", body=body), f"{replay_id} will not be delivered"
@@ -236,13 +236,15 @@ def _endpoint_group(noun: str, collection: str, key: str, what: str) -> click.Gr
 
     @verb(group, "release-delayed", _name, click.argument("replay_id"))
     def release_delayed(api: Api, name: str, replay_id: str) -> None:
-        """Have the message REPLAY_ID (rmid1:…), which waits for its time, be delivered now."""
+        """Deliver the delayed message REPLAY_ID (rmid1:…) now."""
         body = {"replicationGroupMsgId": replay_id}
-        api.done(api.act(collection, name, "releaseDelayedMsg", body=body), f"{replay_id} waits no longer")
+        api.done(
+            api.act(collection, name, "releaseDelayedMsg", body=body), f"{replay_id} is no longer delayed"
+        )
 
     @verb(group, "copy", _name, click.argument("replay_id"))
     def copy(api: Api, name: str, replay_id: str) -> None:
-        """Put the message REPLAY_ID (rmid1:…) of the log on it."""
+        """Copy the message REPLAY_ID (rmid1:…) of the log to it."""
         body = {"replicationGroupMsgId": replay_id}
         api.done(api.act(collection, name, "copyMsgFromReplayLog", body=body), f"{replay_id} is on {name}")
 
@@ -260,7 +262,7 @@ def create_queue(api: Api, name: str, attributes: tuple[str, ...]) -> None:
     api.done(api.configure("POST", "queues", body=body), f"{name} is made")
 
 
-@verb(queue, "values", _name, click.option("--key", help="This key alone."))
+@verb(queue, "values", _name, click.option("--key", help="Only this key."))
 def list_values(api: Api, name: str, key: str | None) -> None:
     """List the keys of a last-value queue, each with its newest message."""
     columns = ("key", "replicationGroupMsgId", "spooledTimeMs", "topic", "contentSize")
@@ -269,32 +271,32 @@ def list_values(api: Api, name: str, key: str | None) -> None:
 
 @verb(queue, "delete-value", _name, click.argument("key"))
 def delete_value(api: Api, name: str, key: str) -> None:
-    """Have KEY of a last-value queue have no value, until a message with it comes; the replay log keeps its message."""
+    """Remove the value of KEY until a message with that key arrives; the replay log keeps the message."""
     api.done(api.act("queues", name, "deleteValue", body={"key": key}), f"{key} has no value")
 
 
 @verb(topic_endpoint, "create", _name, _topic, _set)
 def create_topic_endpoint(api: Api, name: str, topic: str, attributes: tuple[str, ...]) -> None:
-    """Make a durable topic endpoint for TOPIC, which a link of this NAME takes."""
+    """Make a durable topic endpoint for TOPIC; a consumer attaches to it with a link called NAME."""
     body = {"topicEndpointName": name, "topic": topic, **_attributes(attributes)}
     api.done(api.configure("POST", "topicEndpoints", body=body), f"{name} is made")
 
 
 @click.group()
 def subscription() -> None:
-    """Topic subscriptions of a queue; `!` in front makes an exception."""
+    """Topic subscriptions of a queue; a leading `!` makes an exception."""
 
 
 @verb(subscription, "list", _queue)
 def list_subscriptions(api: Api, queue_name: str) -> None:
-    """List those of QUEUE."""
+    """List the subscriptions of QUEUE."""
     found = api.all("config", "queues", queue_name, "subscriptions")
     api.table(found, ("subscriptionTopic",), "no subscriptions")
 
 
 @verb(subscription, "add", _queue, _topic)
 def add_subscription(api: Api, queue_name: str, topic: str) -> None:
-    """Have QUEUE attract TOPIC."""
+    """Subscribe QUEUE to TOPIC."""
     body = {"subscriptionTopic": topic}
     data = api.configure("POST", "queues", queue_name, "subscriptions", body=body)
     api.done(data, f"{queue_name} subscribes to {topic}")
@@ -302,7 +304,7 @@ def add_subscription(api: Api, queue_name: str, topic: str) -> None:
 
 @verb(subscription, "remove", _queue, _topic)
 def remove_subscription(api: Api, queue_name: str, topic: str) -> None:
-    """Have QUEUE attract TOPIC no longer; what came stays."""
+    """Remove the subscription of QUEUE to TOPIC; its messages stay."""
     data = api.configure("DELETE", "queues", queue_name, "subscriptions", topic)
     api.done(data, f"{queue_name} no longer subscribes to {topic}")
 
@@ -314,7 +316,7 @@ def point() -> None:
 
 @verb(point, "list")
 def list_points(api: Api) -> None:
-    """List them."""
+    """List the points."""
     columns = ("replayPointName", "msgId", "timeMs", "trimmed")
     api.table(api.all("config", "replayPoints"), columns, "no points")
 
@@ -323,7 +325,7 @@ def list_points(api: Api) -> None:
     point,
     "create",
     _name,
-    click.option("--start", default="live", show_default=True, help="The place, as a replay start says one."),
+    click.option("--start", default="live", show_default=True, help="The place, as a replay start."),
 )
 def create_point(api: Api, name: str, start: str) -> None:
     """Name a place in the log."""
@@ -334,7 +336,7 @@ def create_point(api: Api, name: str, start: str) -> None:
 
 @verb(point, "delete", _name)
 def delete_point(api: Api, name: str) -> None:
-    """Take a name away."""
+    """Remove the name of a place."""
     api.done(api.configure("DELETE", "replayPoints", name), f"{name} is deleted")
 
 
@@ -345,13 +347,13 @@ def client() -> None:
 
 @verb(client, "list")
 def list_clients(api: Api) -> None:
-    """List them."""
+    """List the connected clients."""
     columns = ("clientId", "clientName", "clientUsername", "clientAddress", "linkCount", "heldBytes")
     api.table(api.all("monitor", "clients"), columns, "no clients")
 
 
 @verb(client, "disconnect", _name)
 def disconnect(api: Api, name: str) -> None:
-    """Close the connections of the client NAME, or of one by its id (`#5`)."""
+    """Close the connections of the client NAME, which may be an id (`#5`)."""
     data = api.act("clients", name, "disconnect", body={})
     api.done(data, f"{counted(data['disconnectedCount'], 'connection')} closed")

@@ -110,7 +110,7 @@ def _check(verb: str, command: click.Command, before: Sequence[_Said], rest: Seq
     for said in (*before, *_said_in(rest, taken)):
         value = first.setdefault(said.option, said.value)
         if value != said.value:
-            raise click.UsageError(f"{said.option} is said twice, {value!r} and {said.value!r}: keep one")
+            raise click.UsageError(f"{said.option} is given twice, as {value!r} and {said.value!r}: keep one")
 
 
 def _said_in(words: Sequence[str], taken: set[str]) -> list[_Said]:
@@ -157,7 +157,7 @@ def credentials(user_help: str) -> tuple[Callable[[F], F], ...]:
             "--password-file",
             type=_FILE,
             envvar="REWIND_PASSWORD_FILE",
-            help="File with the user's password on its first line; else REWIND_PASSWORD, or a question.",
+            help="File with the user's password on its first line; else REWIND_PASSWORD, or a prompt.",
         ),
         click.option(
             "--tls-ca",
@@ -165,7 +165,7 @@ def credentials(user_help: str) -> tuple[Callable[[F], F], ...]:
             "tls_ca",
             type=_FILE,
             envvar="REWIND_TLS_CA",
-            help="Certificates of authorities to be trusted, PEM; without, the system's.",
+            help="Certificates of trusted authorities, in PEM; by default the system's.",
         ),
     )
 
@@ -198,7 +198,7 @@ def authorization(user: str | None, password_file: Path | None, token_file: Path
         click.UsageError: A file has no secret, or two ways to log in are given.
     """
     if user is not None and token_file is not None:
-        raise click.UsageError("a token says by itself who asks: give --token-file or --user, not both")
+        raise click.UsageError("a token names its user: give --token-file or --user, not both")
     if user is not None:
         pair = f"{user}:{password_of(user, password_file)}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"

@@ -47,21 +47,21 @@ _clamp = click.option(
     "missing",
     flag_value="clamp",
     default="fail",
-    help="Where the start is not in the log (any more), begin at the nearest that is.",
+    help="If the start is not in the log, begin at the nearest message that is.",
 )
 _is_topic = click.option("--topic-endpoint", is_flag=True, help="ENDPOINT is a topic endpoint, not a queue.")
 _keep_unlogged = click.option(
     "--keep-unlogged",
     "keepUnlogged",
     is_flag=True,
-    help="What lies on ENDPOINT and the log does not have is not dropped.",
+    help="Messages on ENDPOINT that the log does not have stay.",
 )
-_selector = click.option("--selector", default="", help="Only messages that it matches.")
+_selector = click.option("--selector", default="", help="Only messages that match.")
 _rate = click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most."
 )
-_name = click.option("--name", default="", help="What it is called; without, by who asks and when.")
-_waits = click.option("--wait", is_flag=True, help="Return when it is over, with a bar on a terminal.")
+_name = click.option("--name", default="", help="The job's name; by default made of requester and time.")
+_waits = click.option("--wait", is_flag=True, help="Return when it has ended, with a bar on a terminal.")
 
 
 def _collection(topic_endpoint: bool) -> str:
@@ -75,7 +75,7 @@ def _without_topics(found: Mapping[str, Any]) -> dict[str, Any]:
 
 @click.group()
 def replay() -> None:
-    """Replay the log to an endpoint, see how far it is, or end it."""
+    """Start, show and end replays onto endpoints, and copies of the log."""
 
 
 @verb(
@@ -84,27 +84,26 @@ def replay() -> None:
     _endpoint,
     _start,
     _clamp,
-    click.option("--wait", is_flag=True, help="Return when everything replayed was acknowledged."),
+    click.option("--wait", is_flag=True, help="Return when all replayed messages are acknowledged."),
+    click.option("--name", "replayName", help="The replay's name, in its record and on its messages."),
     click.option(
-        "--name", "replayName", help="What it is called on record, and on the messages that it delivers."
-    ),
-    click.option(
-        "--expect", "expectedMsgCount", type=click.IntRange(0), help="Only if it brings so many messages."
+        "--expect",
+        "expectedMsgCount",
+        type=click.IntRange(0),
+        help="Refuse unless it brings this many messages.",
     ),
     click.option(
         "--loss-at-most",
         "ifLossAtMost",
         type=click.IntRange(0),
-        help="Only if no more messages than that are dropped which the log does not have.",
+        help="Refuse if it drops more messages than this that the log does not have.",
     ),
     _keep_unlogged,
-    click.option(
-        "--yes", is_flag=True, help="Do not ask for ENDPOINT's name; on a terminal it is asked for."
-    ),
+    click.option("--yes", is_flag=True, help="Do not ask for ENDPOINT's name, as is done on a terminal."),
     _is_topic,
 )
 def start(api: Api, endpoint: str, wait: bool, yes: bool, topic_endpoint: bool, **body: Any) -> None:
-    """Replay the log to ENDPOINT: what lies on it is dropped, its consumers have to attach again."""
+    """Replay the log to ENDPOINT. Its messages are dropped, and its consumers have to attach again."""
     path = (_collection(topic_endpoint), endpoint)
     if not (yes or api.as_json) and is_terminal():
         _confirm(api, path, {name: body[name] for name in ("start", "missing", "keepUnlogged")})
@@ -141,7 +140,7 @@ def _confirm(api: Api, path: tuple[str, str], body: dict[str, Any]) -> None:
         err=True,
     )
     if click.prompt(f"Type {endpoint} to go on", err=True, default="", show_default=False) != endpoint:
-        raise api.not_done(f"nothing was done: {endpoint} was not typed; --yes leaves the question out")
+        raise api.not_done(f"nothing was done: {endpoint} was not typed; --yes skips the question")
 
 
 def _wait(api: Api, path: tuple[str, str], first: int) -> dict[str, Any]:
@@ -163,11 +162,11 @@ def _wait(api: Api, path: tuple[str, str], first: int) -> dict[str, Any]:
     replay,
     "cancel",
     _endpoint,
-    click.option("--force-complete", is_flag=True, help="Keep on it what was replayed so far."),
+    click.option("--force-complete", is_flag=True, help="Keep the messages that were replayed so far."),
     _is_topic,
 )
 def cancel(api: Api, endpoint: str, force_complete: bool, topic_endpoint: bool) -> None:
-    """End the replay of ENDPOINT that is under way; or, where it is the name of a copy or return, that."""
+    """Cancel the replay of ENDPOINT; or, if ENDPOINT names a job, that job."""
     path = (_collection(topic_endpoint), endpoint, "cancelReplay")
     try:
         data = api.act(*path, body={"forceComplete": force_complete})
@@ -199,17 +198,19 @@ def _cancel_job(api: Api, name: str, instead_of: NotDone) -> None:
 @verb(
     replay,
     "list",
-    click.option("--endpoint", help="Of this queue, topic endpoint or address alone; * stands for anything."),
+    click.option(
+        "--endpoint", help="Only those to this queue, topic endpoint or address; * stands for anything."
+    ),
 )
 def list_replays(api: Api, endpoint: str | None) -> None:
-    """List replays under way and those of the past, the oldest first."""
+    """List running and past replays, the oldest first."""
     where = None if endpoint is None else f"target=={endpoint}"
-    api.table(api.all("monitor", "replays", where=where), _COLUMNS, "There is no replay on record.")
+    api.table(api.all("monitor", "replays", where=where), _COLUMNS, "There are no replays.")
 
 
 @verb(replay, "show", _named, _is_topic)
 def show(api: Api, name: str, topic_endpoint: bool) -> None:
-    """Show the replay called NAME; or, where NAME is an endpoint, how far its replay is, and what became of others."""
+    """Show the replay called NAME; or, if NAME is an endpoint, its running replay and the counts of earlier ones."""
     if not topic_endpoint:
         try:
             api.show(api.look("replays", name))
@@ -228,13 +229,16 @@ def show(api: Api, name: str, topic_endpoint: bool) -> None:
     _start,
     _clamp,
     click.option(
-        "--topics", "by_topic", is_flag=True, help="And how much of each topic; of the twenty with the most."
+        "--topics",
+        "by_topic",
+        is_flag=True,
+        help="Also list how much of each topic, for the twenty with the most.",
     ),
     _keep_unlogged,
     _is_topic,
 )
 def preview(api: Api, endpoint: str, by_topic: bool, topic_endpoint: bool, **body: Any) -> None:
-    """Say what a replay would bring to ENDPOINT, without doing it."""
+    """Say what a replay would bring to ENDPOINT; nothing is changed."""
     found = api.act(_collection(topic_endpoint), endpoint, "previewReplay", body=body)
     api.show(found if api.as_json else _without_topics(found))
     if by_topic and not api.as_json:
@@ -247,11 +251,14 @@ def preview(api: Api, endpoint: str, by_topic: bool, topic_endpoint: bool, **bod
     "copy",
     _start,
     click.option(
-        "--until", help="The last message: `now`, a date, `#123`, `rmid1:…`; at most what the log has now."
+        "--until", help="The last message: `now`, a date, `#123`, `rmid1:…`; at most the newest now."
     ),
     _clamp,
     click.option(
-        "--subscribe", "subscriptions", multiple=True, help="A topic pattern; `!` in front leaves it out."
+        "--subscribe",
+        "subscriptions",
+        multiple=True,
+        help="A topic pattern; a leading `!` makes an exception.",
     ),
     _selector,
     click.option("--to", "target", required=True, help="`queue://NAME` or `topic://TOPIC`."),
@@ -260,19 +267,19 @@ def preview(api: Api, endpoint: str, by_topic: bool, topic_endpoint: bool, **bod
         "replayTarget",
         default="",
         metavar="LABEL",
-        help="Where that is: a `replay_target` of the configuration.",
+        help="The `replay_target` of the configuration that has the address.",
     ),
     _rate,
     click.option(
         "--speed",
         type=click.FloatRange(min=0, min_open=True),
-        help="A factor of the pace of the past: 1 is that.",
+        help="How fast, as a factor of the pace at which the messages were published.",
     ),
     _name,
     _waits,
 )
 def copy(api: Api, wait: bool, **body: Any) -> None:
-    """Publish a part of the log again, to an address; a job that goes on after a stop of the gateway."""
+    """Publish a part of the log again, to an address, as a job that continues when the gateway restarts."""
     data = api.act(*LOG, "startCopy", body=body)
     if wait:
         _show_end(api, data)
@@ -286,14 +293,14 @@ def copy(api: Api, wait: bool, **body: Any) -> None:
 
 @verb(replay, "pause", _named)
 def pause(api: Api, name: str) -> None:
-    """Have the job called NAME rest; it stays so over a stop of the gateway."""
-    api.done(_act(api, "pauseReplay", name), f"{name} rests")
+    """Pause the job NAME; it stays paused when the gateway restarts."""
+    api.done(_act(api, "pauseReplay", name), f"{name} is paused")
 
 
 @verb(replay, "resume", _named)
 def resume(api: Api, name: str) -> None:
-    """Have the job called NAME go on where it was."""
-    api.done(_act(api, "resumeReplay", name), f"{name} goes on")
+    """Resume the job NAME."""
+    api.done(_act(api, "resumeReplay", name), f"{name} is resumed")
 
 
 def _act(api: Api, action: str, name: str) -> Any:
@@ -327,7 +334,7 @@ def _ended(api: Api, begun: dict[str, Any]) -> dict[str, Any]:
 
 @click.group()
 def dead() -> None:
-    """Dead letters: how many lie on a queue and why, and back with them."""
+    """Dead letters: count them by reason, and send them back."""
 
 
 @verb(
@@ -339,10 +346,12 @@ def dead() -> None:
     ),
 )
 def list_dead(api: Api, queue: str, by: str) -> None:
-    """Count what lies on QUEUE, by why and where it died."""
+    """Count the dead letters on QUEUE, by reason and by the endpoint where they died."""
     groups = {"reason": ["deadReason"], "endpoint": ["deadEndpointName"]}
     columns = [*groups.get(by, ["deadReason", "deadEndpointName"]), "msgCount", "msgSpoolUsage"]
-    api.table(api.all("monitor", "queues", queue, "deadMsgs", by=by), columns, f"Nothing lies on {queue}.")
+    api.table(
+        api.all("monitor", "queues", queue, "deadMsgs", by=by), columns, f"There is no message on {queue}."
+    )
 
 
 @verb(
@@ -351,15 +360,15 @@ def list_dead(api: Api, queue: str, by: str) -> None:
     _queue,
     _selector,
     click.option(
-        "--to", "target", default="", help="An address; without, the queue where each message died."
+        "--to", "target", default="", help="An address; by default, the endpoint where each message died."
     ),
     _rate,
-    click.option("--limit", type=click.IntRange(min=1), help="So many at most."),
+    click.option("--limit", type=click.IntRange(min=1), help="How many at most."),
     _name,
     _waits,
 )
 def return_dead(api: Api, queue: str, wait: bool, limit: int | None, **body: Any) -> None:
-    """Send dead letters of QUEUE back, a batch in each transaction; what has nowhere to go stays."""
+    """Send dead letters of QUEUE back, a batch in each transaction. Those without an endpoint to go to stay."""
     data = api.act("queues", queue, "returnDead", body={**body, "limit": limit or 0})
     if wait:
         _show_end(api, data)

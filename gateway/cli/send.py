@@ -133,7 +133,7 @@ class Send(AmqpClient):
 
     def _count(self, what: str) -> None:
         if what not in self.refused and len(self.refused) >= MOST_REASONS:
-            what = "not taken, for other reasons"
+            what = "not accepted, for other reasons"
         self.refused[what] = self.refused.get(what, 0) + 1
         self._end_if_told_of_all()
 
@@ -147,7 +147,7 @@ def _properties(context: click.Context, option: click.Parameter, given: Sequence
     for text in given:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise click.BadParameter(f"{text!r} is none; write KEY=VALUE")
+            raise click.BadParameter(f"{text!r} is not a property; write KEY=VALUE")
         found[key] = value
     return found
 
@@ -157,7 +157,7 @@ def _delay_ms(context: click.Context, option: click.Parameter, given: str | None
         return None
     found = re.fullmatch(r"([0-9]{1,10})([smhD])", given)
     if found is None:
-        raise click.BadParameter(f"{given!r} is none; write 30s, 10m, 2h or 1D")
+        raise click.BadParameter(f"{given!r} is not a delay; write 30s, 10m, 2h or 1D")
     return int(found[1]) * UNITS_AGO[found[2]]
 
 
@@ -165,16 +165,19 @@ def _delay_ms(context: click.Context, option: click.Parameter, given: str | None
 @click.argument("address", required=False)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--topic", help="Publish to this topic, in place of ADDRESS.")
-@click.option("--whole", is_flag=True, help="FILE as one message, not a message a line.")
+@click.option("--whole", is_flag=True, help="Send FILE as one message, not a message a line.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="A line is a message in JSON, as `rewind tail --json` prints it."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Each line is a message in JSON, as `rewind tail --json` prints it.",
 )
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", callback=_properties,
-              help="An application property, text. Repeat it for more.")  # fmt: skip
+              help="An application property, as text; may be repeated.")  # fmt: skip
 @click.option("--subject", help="The messages' subject.")
 @click.option("--content-type", help="The messages' content-type.")
 @click.option("--delay", "delay_ms", metavar="TIME", callback=_delay_ms,
-              help="Have it delivered only then: 30s, 10m, 2h, 1D.")  # fmt: skip
+              help="Deliver the messages only after this time: 30s, 10m, 2h, 1D.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most.")
 @click.option("--quiet", is_flag=True, help="Do not say how many were accepted.")
 @gateway_options
@@ -200,7 +203,7 @@ def send(
     as_json = message.pop("as_json")
     if as_json and (whole or any(value not in (None, {}) for value in message.values())):
         raise click.UsageError(
-            "--json has all that a message says: leave --whole, --property, --subject, --delay … out"
+            "a line of --json has the whole message: leave out --whole, --property, --subject, --delay …"
         )
     if topic is not None:
         context = click.get_current_context()
@@ -208,10 +211,10 @@ def send(
             # With a topic, the one argument is the file.
             file = click.File("rb").convert(address, None, context)
         elif address is not None:
-            raise click.UsageError(f"{address!r} and --topic both say where to: keep one")
+            raise click.UsageError(f"{address!r} and --topic both name the target: keep one")
         address = f"topic://{topic}"
     if not address:
-        raise click.UsageError("say where to: an ADDRESS, or --topic")
+        raise click.UsageError("name the target: an ADDRESS, or --topic")
     lines = _lines(file, whole)
     client = Send(gateway, address, _written(lines) if as_json else _with_bodies(lines, **message), rate)
     status = client.run()

@@ -34,7 +34,7 @@ _data = click.option(
     metavar="DIR",
     default=Path("rewind-data"),
     show_default=True,
-    help="Folder of the gateway's data.",
+    help="The gateway's data folder.",
 )
 DEFAULT_VPN: Final = "default"
 
@@ -50,14 +50,14 @@ password_file_option = click.option(
 _skip_ids = click.option(
     "--skip-ids",
     type=click.IntRange(min=0),
-    help="Ids to leave out: at least as many as were given out since the backup. Without it: four times what the log "
-    "gives out on average in the time since its newest message, 10,000 at least.",
+    help="How many ids to skip: at least as many as were given out since the backup. By default four times the average "
+    "number of ids in the time since the newest message, and at least 10,000.",
 )
 
 
 @click.group()
 def store() -> None:
-    """The files of a gateway."""
+    """Check, back up, restore and copy the stores of Message VPNs."""
 
 
 @store.command("check")
@@ -68,9 +68,9 @@ def store() -> None:
 def check_store(
     context: click.Context, places: tuple[str, ...], vpn: str, password_file: Path | None
 ) -> None:
-    """Say what is wrong with FILES, which may be in use; exit status 1 if anything is.
+    """Check FILES, which may be in use, and print what is wrong; exit status 1 if anything is.
 
-    The url of a PostgreSQL database stands for what `--vpn` has there.
+    In place of a file, the url of a PostgreSQL database checks the Message VPN of `--vpn`.
     """
     from gateway.config import masked  # noqa: PLC0415 # the other verbs do not wait for it
 
@@ -102,7 +102,7 @@ def _problems(place: str, vpn: str, password_file: Path | None) -> list[str]:
 @click.argument("file", type=click.Path(path_type=Path))
 @vpn_option
 @_data
-@click.option("--replace", is_flag=True, help="Put it in place of a FILE that is there.")
+@click.option("--replace", is_flag=True, help="Replace FILE if it exists.")
 @click.option(
     "--megabytes-per-second",
     "speed",
@@ -112,10 +112,10 @@ def _problems(place: str, vpn: str, password_file: Path | None) -> list[str]:
     help="How fast to copy at most.",
 )
 def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> None:
-    """Copy what a Message VPN has to FILE, whether the gateway runs or not.
+    """Back up a Message VPN to FILE, whether the gateway runs or not.
 
-    FILE is whole, checked and synced when it is there. A gateway that finds a backup in its data folder takes it up as
-    another log: `rewind store restore` says what that means.
+    FILE gets its name only when it is complete, checked and synced. A gateway that finds a backup in its data folder
+    opens it as another log: `rewind store restore` says what that means.
     """
     from store.sqlite.copies import back_up  # noqa: PLC0415 - see above
     from store.sqlite.store import message_file  # noqa: PLC0415
@@ -139,15 +139,17 @@ def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> Non
 @click.argument("file", type=click.Path(path_type=Path))
 @vpn_option
 @_data
-@click.option("--replace", is_flag=True, help="Where there is a store already, keep it beside.")
+@click.option(
+    "--replace", is_flag=True, help="Replace a store that exists; its file is kept under another name."
+)
 @_skip_ids
 def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int | None) -> None:
-    """Have FILE be what a Message VPN has; its gateway must not run.
+    """Restore a Message VPN from the backup FILE; its gateway must not run.
 
-    What came after the backup is gone, and its ids must not mean other messages. So the log gets a new generation:
-    consumers that go on from a replay id are refused (`log-modified`), Spark's streams stop (`[REWIND_DATA_LOSS]`), and
-    an archive has to be begun anew. A plain offset of a message that is gone leads to the first new message, as far as
-    `--skip-ids` reaches.
+    Messages published after the backup are gone, and their ids must not be given to other messages. So the log gets a
+    new generation: consumers that continue from a replay id are refused (`log-modified`), Spark's streams stop
+    (`[REWIND_DATA_LOSS]`), and a new archive has to be started. The plain offset of a message that is gone leads to the
+    first new message, as far as `--skip-ids` reaches.
     """
     from store.sqlite.copies import restore as put_in_place  # noqa: PLC0415 - see above
     from store.sqlite.store import message_file  # noqa: PLC0415
@@ -157,7 +159,7 @@ def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int | Non
         found = put_in_place(file, path, replace=replace, skip_ids=skip_ids, progress=progress)
     click.echo(f"{path}: sound, {_renewed(found.before, found.log)}")
     if found.kept is not None:
-        click.echo(f"{path}: what was there is {found.kept}")
+        click.echo(f"{path}: the file that was there is now {found.kept}")
 
 
 @store.command("renew")
@@ -168,9 +170,9 @@ def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int | Non
 def renew_store(place: str, vpn: str, password_file: Path | None, skip_ids: int | None) -> None:
     """Give the log at PLACE a new generation; its gateway must not run.
 
-    For what `restore` knows nothing of: a PostgreSQL database that was put back to an earlier state by its own means, a
-    snapshot of a disk. It also opens again, as another log, what `copy` has closed. PLACE is a data folder, a Message
-    VPN's file in one, or the url of a PostgreSQL database.
+    Use it after a recovery that `restore` did not do: of a PostgreSQL database to an earlier state, or of a disk to a
+    snapshot. It also opens a store that `copy` has closed, as another log. PLACE is a data folder, a Message VPN's file
+    in one, or the url of a PostgreSQL database.
     """
     with _told_to_the_user(), ExitStack() as stack:
         tables = _Places(stack, password_file).open(place, _vpn_of(place) or vpn)
@@ -188,14 +190,10 @@ def _renewed(before: LogRow, log: LogRow) -> str:
 @store.command("copy")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@click.option(
-    "--vpn", metavar="NAME", help="The Message VPN, where a place has several; that of a file is its name."
-)
-@click.option("--to-vpn", metavar="NAME", help="What it is called at TO, if otherwise.")
+@click.option("--vpn", metavar="NAME", help="The Message VPN, if a place has several; for a file, its name.")
+@click.option("--to-vpn", metavar="NAME", help="Its name at TO, if that is another.")
 @password_file_option
-@click.option(
-    "--as-new-log", is_flag=True, help="Give the copy a generation of its own, and leave FROM open."
-)
+@click.option("--as-new-log", is_flag=True, help="Give the copy a new generation, and leave FROM open.")
 def copy_store(
     source: str,
     target: str,
@@ -211,9 +209,9 @@ def copy_store(
     rewind store copy postgresql://db1,db2/rewind rewind-data      and back
     rewind store copy rewind-data/default.db /srv/rewind           to another folder
 
-    A place is a data folder, a Message VPN's file in one, or the url of a PostgreSQL database. What is at TO must be
-    nothing, or what an earlier run left that was ended: it goes on there. In the end both are compared, the copy is
-    checked, and FROM is closed: no gateway opens it any more, because the copy goes on with the ids of its log.
+    A place is a data folder, a Message VPN's file in one, or the url of a PostgreSQL database. TO must be empty or
+    have the unfinished copy of an interrupted run, which is then continued. At the end both are compared, the copy is
+    checked, and FROM is closed: no gateway opens it any more, because the copy continues the ids of its log.
     """
     with _told_to_the_user(), ExitStack() as stack:
         places = _Places(stack, password_file)
@@ -237,7 +235,7 @@ def copy_store(
         f"{size(copy.copied.size_bytes)} copied"
     )
     if copy.has_closed:
-        click.echo(f"{given.place}: closed; the copy goes on with its ids")
+        click.echo(f"{given.place}: closed; the copy continues its ids")
 
 
 def _vpn_of(place: str) -> str | None:
@@ -270,7 +268,7 @@ class _Places:
         is_file = path.suffix == ".db" and not path.is_dir()
         file = path if is_file else message_file(path, vpn)
         if not is_target and not file.is_file():
-            raise StoreError("cannot copy", file, "there is no such file", "Say --vpn as the gateway has it")
+            raise StoreError("cannot copy", file, "there is no such file", "Name the Message VPN with --vpn")
         folder = file.parent.resolve()
         if folder not in self.held:
             self.stack.enter_context(_held(folder))

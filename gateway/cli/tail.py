@@ -150,7 +150,7 @@ class Tail(_Reader):
         if self.problem is None and self._last is not None and self._reads_log:
             # The gateway became unavailable: a reader of the log can go on after the last message.
             replay_id = message_annotations(self._last).get(REPLAY_ID)
-            problem += f"; to go on behind what was shown: --from {replay_id}"
+            problem += f"; to continue after the last message shown: --from {replay_id}"
         super().fail(problem)
 
 
@@ -280,22 +280,24 @@ def _text(value: Any) -> str:
 )
 @click.option("--until", metavar="END", help="Where to end: now, a date, #123 or rmid1:…. Without it, never.")
 @click.option(
-    "--clamp", is_flag=True, help="Where START is not in the log (any more), begin at the nearest that is."
+    "--clamp", is_flag=True, help="If START is not in the log, begin at the nearest message that is."
 )
-@click.option("--reverse", is_flag=True, help="The newest first, back to START or the log's beginning.")
+@click.option("--reverse", is_flag=True, help="Print the newest first, back to START or the log's beginning.")
 @click.option("--count", "--limit", "count", type=click.IntRange(min=1), help="End after this many messages.")
-@click.option("--consume", is_flag=True, help="Take messages off a queue; with --from, rewind it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option(
+    "--consume", is_flag=True, help="Consume the messages of a queue; with --from, rewind it first."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @gateway_options
 def tail(gateway: GatewayAddress, consume: bool, reverse: bool, as_json: bool, **asked: Any) -> None:
-    """Print what comes to ADDRESS, from any start, and on.
+    """Print the messages of ADDRESS, from any start, then live ones.
 
     \b
     rewind tail 'log://flights/>' --from 10m          ten minutes of history, then live
     rewind tail 'log://#queue/orders' --from '#1000'  what was sent to a queue
     rewind tail 'log://flights/>' --reverse --count 5 the five newest, the newest first
     rewind tail 'topic://flights/>'                   live only
-    rewind tail orders                                what lies on a queue, left there
+    rewind tail orders                                the messages of a queue, which stay there
     rewind tail 'audit?kind=stream' --from 1h         a stream
     """
     wanted = Wanted(**asked)
@@ -308,14 +310,14 @@ def tail(gateway: GatewayAddress, consume: bool, reverse: bool, as_json: bool, *
     is_stream = parsed.options.get("kind") in (EndpointKind.STREAM.value, EndpointKind.LAST_VALUE.value)
     is_queue = parsed.kind is AddressKind.QUEUE and not is_stream
     if wanted.clamp and wanted.start is None:
-        raise click.UsageError("--clamp says what becomes of a --from that is not there, and there is none")
+        raise click.UsageError("--clamp needs --from: it says what happens if that start is not in the log")
     if consume and not is_queue:
-        raise click.UsageError("--consume is for queues; nothing else is taken by reading it")
+        raise click.UsageError("--consume is for queues: only a queue's messages are removed by reading")
     if is_queue and (wanted.start is not None or wanted.until is not None) and not consume:
         raise click.UsageError(
-            f"a look at a queue has no start and no end: to see what was sent to it, tail "
+            f"browsing a queue has no start and no end: to see what was sent to it, tail "
             f"'log://#queue/{parsed.name}'; if it is a stream, '{parsed.name}?kind=stream'; to rewind the queue "
-            "itself and take what it has, say --consume and --from"
+            "itself and consume its messages, give --consume and --from"
         )
     if reverse and not (parsed.kind in LOGS or is_stream):
         raise click.UsageError("--reverse reads a log or a stream: give log://PATTERN, or NAME?kind=stream")

@@ -264,7 +264,7 @@ def _traffic(look: Look) -> Text:
         for name in ("publishedMsgsPerSecond", "publishedBytesPerSecond", "settledMsgsPerSecond")
     )
     if came is None or size is None or settled is None:
-        return Text("in and out: known from the next look on")
+        return Text("in and out: known from the next refresh on")
     return Text(
         f"in {words.number(came)} messages a second, {words.size(size)} a second; "
         f"out {words.number(settled)} messages a second; {words.size(vpn['pendingBytes'])} not durable yet"
@@ -273,7 +273,7 @@ def _traffic(look: Look) -> Text:
 
 def _log(log: dict[str, Any]) -> Text:
     if not log:
-        return Text("the log is another gateway's")
+        return Text("another gateway has the log")
     text = f"log {words.size(log['msgSpoolUsage'])}"
     if log["maxSpoolUsage"]:
         text += f", {log['usagePercent']:g} % of {words.size(log['maxSpoolUsage'] * words.MEGABYTE)}"
@@ -286,15 +286,15 @@ def _log(log: dict[str, Any]) -> Text:
     type=click.FloatRange(min=0.5, max=3_600),
     default=1.0,
     show_default=True,
-    help="Seconds from one look to the next.",
+    help="Seconds between two refreshes.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many looks.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many refreshes.")
 @api_options
 def top(api: Api, interval: float, count: int | None) -> None:
-    """Show what goes on: rates, queues by depth, replays, alarms, the log's use. Ctrl-C ends it.
+    """Show rates, queues by depth, replays, alarms and the log's use, until Ctrl-C.
 
-    On a terminal one view is kept up to date; elsewhere each look is printed, with `--json` as an object a line. A
-    gateway that becomes unavailable is waited for.
+    On a terminal one view is kept up to date; elsewhere each refresh is printed, with `--json` as one object a line. If
+    the gateway becomes unavailable, `top` waits for it.
     """
     looks = _looks(Watch(api), interval, count)
     try:

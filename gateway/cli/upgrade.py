@@ -39,10 +39,10 @@ class WayBack(StrEnum):
 
 
 _WAYS: Final = {
-    WayBack.OPEN: "open: the version before can start again on what this one leaves",
-    WayBack.UNTIL_CHANGED: "open until a queue, stream or topic endpoint is made or changed: the version before does "
-    "not know the settings {}",
-    WayBack.BACKUP: "none but a backup: the version before refuses what has taken these steps",
+    WayBack.OPEN: "open: the previous version can still use the store afterwards",
+    WayBack.UNTIL_CHANGED: "open until a queue, stream or topic endpoint is made or changed: the previous version "
+    "does not know the settings {}",
+    WayBack.BACKUP: "only a backup: the previous version refuses a store with these steps",
 }
 
 
@@ -88,12 +88,12 @@ class Found:
             yield f"  is refused: {self.refusal}"
             return
         if ahead.schema is None:
-            yield "  is not there: a start makes it"
+            yield "  does not exist: a start makes it"
             return
         if not ahead.steps:
             yield f"  tables: as this version has them ({ahead.schema})"
         for step in ahead.steps:
-            cost = f"goes through {counted(step.rows, 'row')}" if step.rows else "at once"
+            cost = f"goes through {counted(step.rows, 'row')}" if step.rows else "immediately"
             yield f"  step {step.name}: {cost}"
         yield from (f"  {change}" for change in self.changes)
         yield f"  way back: {_WAYS[self.way_back].format(', '.join(self.unknown_before))}"
@@ -102,11 +102,14 @@ class Found:
 @click.command("upgrade-check")
 @click.argument("place", metavar="FILE")
 @click.option(
-    "--data", type=click.Path(path_type=Path), metavar="DIR", help="The data folder, if not the one of FILE."
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The data folder, if it is not the one that FILE names.",
 )
 @vpn_option
 @password_file_option
-@click.option("--json", "as_json", is_flag=True, help="A JSON object for each Message VPN.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each Message VPN.")
 @click.pass_context
 def upgrade_check(
     context: click.Context,
@@ -118,9 +121,9 @@ def upgrade_check(
 ) -> None:
     """Say what the next start of this version would change, and change nothing.
 
-    FILE is the configuration of the gateway, which may run meanwhile in an earlier version. In its place it may be a
-    data folder, a Message VPN's file in one, or the url of a PostgreSQL database, for what `--vpn` has there: then what
-    the configuration would change is not known.
+    FILE is the configuration of the gateway, which may meanwhile run in an earlier version. It may also be a data
+    folder, a Message VPN's file in one, or the url of a PostgreSQL database, for the Message VPN of `--vpn`: then the
+    changes by the configuration are not known.
 
     Exit status: 0 a start is possible, 1 it would be refused, 2 the configuration is wrong.
     """
@@ -176,13 +179,16 @@ def _found(name: str, ahead: Ahead, vpn: Vpn | None) -> Found:
         try:
             settings = EndpointSettings.from_json(endpoint.settings)
         except LaterSetting as error:
-            refusal = refusal or f"{error} of {endpoint.name!r}; it was written by a later version: use that"
+            refusal = (
+                refusal
+                or f"{error} of {endpoint.name!r}; it was written by a later version: use that version"
+            )
         else:
             stored[endpoint.name] = (endpoint.kind, settings, endpoint.messages)
     changes = []
     if ahead.is_backup:
         changes.append(
-            "is a backup: the log gets a new generation, and consumers that go on from a replay id are refused"
+            "is a backup: the log gets a new generation, and consumers that continue from a replay id are refused"
         )
     if vpn is not None and ahead.schema is not None and refusal is None:
         changes += _declared(vpn, stored)
@@ -201,7 +207,7 @@ def _declared(vpn: Vpn, stored: Mapping[str, tuple[str, EndpointSettings, int]])
             continue
         kind, settings, messages = stored[name]
         if kind != queue.kind:
-            yield f"makes the {kind} {name!r} a {queue.kind}, or is refused if messages are lost by that"
+            yield f"makes the {kind} {name!r} a {queue.kind}, or is refused if that would lose messages"
             continue
         before, after = (
             # The store has an empty text where the file may have a word.
@@ -216,7 +222,7 @@ def _declared(vpn: Vpn, stored: Mapping[str, tuple[str, EndpointSettings, int]])
         if changed:
             yield f"changes {name!r}: {', '.join(changed)}"
         if settings.priorities != queue.settings.priorities:
-            yield f"arranges {counted(messages, 'message')} on {name!r} anew, for its priorities"
+            yield f"arranges {counted(messages, 'message')} on {name!r} again, by priority"
     for name in sorted({queue.settings.dead_message_queue for queue in vpn.queues.values()} - {""}):
         if name not in stored and name not in vpn.queues:
             yield f"makes the queue {name!r}"
@@ -229,4 +235,4 @@ def _indexed(asked: Sequence[str], indexed: Sequence[str]) -> Iterator[str]:
             yield f"indexes {name!r} from the next message on"
     for name in indexed:
         if name not in asked:
-            yield f"indexes {name!r} no more"
+            yield f"no longer indexes {name!r}"

@@ -120,8 +120,8 @@ class Archiver:
         self.table.create(extent.generation, SCHEMA)
         if archived > extent.last:
             raise DataLoss(
-                f"The archive has ids up to {archived}, and the log ends at {extent.last}, as one restored from a "
-                "backup would. Archive it to another place."
+                f"The archive has ids up to {archived}, but the log ends at {extent.last}, as if it was restored from "
+                "a backup. Archive it to another place."
             )
 
     def _next(self, extent: IdRange) -> int:
@@ -132,9 +132,9 @@ class Archiver:
             return max(first, extent.first)
         if not self.skip_lost:
             raise DataLoss(
-                f"The log begins at {extent.first}, and the archive ends at {state.last}: what lies between was "
-                "trimmed before it was archived. Say --skip-lost to go on behind the gap; keep_until_archived "
-                "prevents another."
+                f"The log begins at {extent.first}, but the archive ends at {state.last}: the messages in between were "
+                "trimmed before they were archived. Use --skip-lost to continue after the gap; keep_until_archived "
+                "prevents another gap."
             )
         return extent.first
 

@@ -149,7 +149,7 @@ def _decoded(name: str, text: bytes, place: str) -> ErasedList:
     try:
         entry = json.loads(text)
         if entry["format"] > FORMAT:
-            raise ArchiveError(f"{place} was written by a later version: use that.")
+            raise ArchiveError(f"{place} was written by a later version: use that version.")
         erasure = Erasure(int(entry["time"]), str(entry["reason"]))
         return ErasedList(name, int(entry["generation"]), erasure, [int(i) for i in entry["ids"]])
     except (ValueError, KeyError, TypeError) as error:

@@ -188,7 +188,7 @@ def _written(storage: ArchiveStorage, group: list[Segment], erased: Mapping[int,
     rows = sum(old.rows for old in group)
     if new.rows != rows:
         raise ArchiveError(
-            f"{group[0].file} and those behind it have {new.rows} rows, and should have {rows}."
+            f"{group[0].file} and the files after it have {new.rows} rows, but should have {rows}."
         )
     return new
 
@@ -207,7 +207,7 @@ def _old_files(storage: ArchiveStorage, entries: Sequence[str]) -> tuple[int, li
     try:
         for (name, entry), (_, later) in pairwise([*read[start:], read[-1]]):
             if later["number"] - entry["number"] not in (0, 1):
-                raise ArchiveError(f"The entry behind {name} of the archive {storage.where} is missing.")
+                raise ArchiveError(f"The entry after {name} of the archive {storage.where} is missing.")
         if not whole and read[0][1]["number"] != 1:
             raise ArchiveError(f"The first entries of the archive {storage.where} are missing.")
         for _, entry in read[start:]:

@@ -50,7 +50,9 @@ def storage_at(where: str, step: Step = no_step) -> ArchiveStorage:
     try:
         system, path = fs.FileSystem.from_uri(where)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ConnectionFailed(f"{where} is no place for an archive that pyarrow knows: {error}") from error
+        raise ConnectionFailed(
+            f"{where} is not a place for an archive: pyarrow does not know it: {error}"
+        ) from error
     if isinstance(system, fs.LocalFileSystem):
         return FolderStorage(Path(path), step)
     return ArchiveStorage(where, system, path, step)

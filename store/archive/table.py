@@ -362,7 +362,7 @@ def _state_of(table: DeltaTable, where: str) -> State:
         missing = tuple((int(first), int(last)) for first, last in ranges)
     except (KeyError, ValueError) as error:
         raise ArchiveError(
-            f"The Delta table {where} is no archive of a replay log: its property {error} is missing or wrong."
+            f"The Delta table {where} is not an archive of a replay log: its property {error} is missing or wrong."
         ) from error
     files = pa.table(table.get_add_actions(flatten=True)).select(_OF_FILES).sort_by("min.offset")
     if any(column.null_count for column in files.columns):

@@ -38,7 +38,7 @@ SETTINGS: Final = "; ".join(
 PROMISES: Final = (
     *promises(PostgresShortTables),
     Promise(
-        "message {} is in the log, and is held by {} endpoints as if it were not",
+        "message {} is in the log, but also stored as held by {} endpoints",
         "select id, held from held_message join message using (id) where id >= (select first_id from log)",
     ),
     Promise(
@@ -65,7 +65,7 @@ def check_vpn(database: Database, vpn: str) -> list[str]:
     try:
         connection = database.connect(vpn, "check")
     except (psycopg.Error, OSError) as error:
-        raise StoreError("cannot check", database.place, error, "Look at the url and the password") from error
+        raise StoreError("cannot check", database.place, error, "Check the url and the password") from error
     try:
         with closing(ReadConnection(connection, SETTINGS)) as reading:
             return _check(reading, database.place_of(vpn))

@@ -64,13 +64,13 @@ class PostgresTables(StoreTables):
         try:
             self._connection = database.connect(vpn, "copy")
         except (psycopg.Error, OSError) as error:
-            raise StoreError("cannot open", self.place, error, "Look at the url and the password") from error
+            raise StoreError("cannot open", self.place, error, "Check the url and the password") from error
         try:
             self._epoch = self._held(is_target=is_target)
         except BaseException as error:
             self._connection.close()
             if isinstance(error, psycopg.Error):
-                raise StoreError("cannot open", self.place, error, "Look at the database") from error
+                raise StoreError("cannot open", self.place, error, "Check the database") from error
             raise
         super().__init__(self.place, PostgresShortTables(self._connection))
         self._spans = attached_spans(self._connection)
@@ -89,17 +89,17 @@ class PostgresTables(StoreTables):
         """Lock the store and raise its epoch, so that no earlier gateway can commit. Returns the epoch; None if new."""
         connection = self._connection
         if not try_lock(connection, self._vpn):
-            raise StoreHeld("cannot copy", self.place, active_gateway(connection))
+            raise StoreHeld("cannot copy", self.place, active_gateway(connection), "Stop that gateway")
         if self._is_waited_for():
             raise StoreError(
-                "cannot copy", self.place, "a gateway waits for it, and would take it", "Stop that gateway"
+                "cannot copy", self.place, "a gateway waits to take it over", "Stop that gateway"
             )
         if is_target:
             connection.execute(f"create schema if not exists {quoted_schema(self._vpn)}".encode())
         ((is_there,),) = connection.execute(b"select to_regclass('log') is not null").fetchall()
         if not (is_there or is_target):
             raise StoreError(
-                "cannot copy", self.place, "there is no such store", "Say --vpn as the gateway has it"
+                "cannot copy", self.place, "there is no such store", "Name the Message VPN with --vpn"
             )
         migrate(connection, self.place)
         rows = connection.execute(b"update log set epoch = epoch + 1 returning epoch").fetchall()
@@ -139,7 +139,10 @@ class PostgresTables(StoreTables):
         rows = self._connection.execute(b"select epoch from log for update").fetchall()
         if self._epoch is not None and rows != [(self._epoch,)]:
             raise StoreError(
-                "cannot copy", self.place, "a gateway has taken it over", "Stop that one, and run it again"
+                "cannot copy",
+                self.place,
+                "a gateway has taken it over",
+                "Stop that gateway, and run the command again",
             )
 
     def messages(self, first: int, stop: int) -> Iterator[StoredMessage]:

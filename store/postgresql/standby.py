@@ -165,14 +165,14 @@ class FollowedSchema:
             applied = [name for (name,) in self._rows("select name from migration")]
         except ReadFailed as error:
             raise StoreError(
-                "cannot read", self.place, error, "See that the standby runs and lets this user in"
+                "cannot read", self.place, error, "Check that the standby runs and accepts this user"
             ) from error
         if sorted(applied) != sorted(schema.MIGRATIONS):
             self._disconnect()
             raise StoreError(
                 "cannot read",
                 self.place,
-                "it is of another version",
+                "its tables are of another version",
                 "Run the same version of rewind on all gateways",
             )
         self.reader = PostgresReader(

@@ -107,10 +107,10 @@ class PostgresStores:
             self._successors.pop(vpn, None)
             return store
         except TimeoutError as error:
-            raise StoreError("cannot open", place, error, "See that a synchronous standby runs") from error
+            raise StoreError("cannot open", place, error, "Check that a synchronous standby runs") from error
         except (psycopg.Error, OSError) as error:
             raise StoreError(
-                "cannot open", place, error, "See that the server runs and lets this user in"
+                "cannot open", place, error, "Check that the server runs and accepts this user"
             ) from error
         finally:
             if connection is not None:
@@ -277,7 +277,9 @@ def _make(connection: Connection, place: str, vpn: str) -> None:
     """Create the schema, or migrate it to this version."""
     ((encoding,),) = connection.execute(b"select current_setting('server_encoding')").fetchall()
     if encoding != "UTF8":
-        raise StoreError("cannot open", place, f"its encoding is {encoding}", "Make a database in UTF8")
+        raise StoreError(
+            "cannot open", place, f"its encoding is {encoding}", "Make a database with the encoding UTF8"
+        )
     ((is_there,),) = connection.execute(
         b"select to_regnamespace(quote_ident(%s)) is not null", (schema_name(vpn),)
     ).fetchall()

@@ -64,7 +64,7 @@ WAITS: Final = b"""
     select exists (select 1 from pg_stat_activity where application_name = %s and wait_event = 'SyncRep')
 """
 
-NO_STANDBY: Final = "its commits wait for a synchronous standby, and none answers"
+NO_STANDBY: Final = "its commits wait for a synchronous standby, but none answers"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from store.sqlite.packed import CHECKED, sound_row
 PROMISES: Final = (
     *promises(SqliteShortTables),
     Promise(
-        "message {} is in the log, which begins at {}",
+        "message {} is neither held nor in the log, which begins at {}",
         "select id, first_id from message, log where id < first_id and held is null",
     ),
 )
@@ -56,7 +56,7 @@ def _check(connection: apsw.Connection) -> list[str]:
     applied = applied_migrations(connection)
     if schema.NEVER_RELEASED.intersection(applied):
         return ["it was written by a version that was never released"]
-    lacking = "it is no file of a gateway, or a gateway has to open it once"
+    lacking = "it is not a gateway's file, or a gateway has to open it once"
     found = version_problem(applied, schema.MIGRATIONS, lacking)
     if found:
         return found

@@ -125,7 +125,9 @@ def errors_told(operation: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (apsw.Error, sqlite3.Error, OSError) as error:
-        raise StoreError(operation, path, error, "Look at the disk, and at `rewind store check`") from error
+        raise StoreError(
+            operation, path, error, "Check the disk, and the file with `rewind store check`"
+        ) from error
 
 
 class BackedUp(NamedTuple):
@@ -159,12 +161,10 @@ def back_up(
     """
     if not path.is_file():
         raise StoreError(
-            "cannot back up", path, "there is no such file", "Say --data and --vpn as the gateway has them"
+            "cannot back up", path, "there is no such file", "Give --data and --vpn of the gateway"
         )
     if to.exists() and not replace:
-        raise StoreError(
-            "cannot back up to", to, "it is there already", "Say --replace, or give another name"
-        )
+        raise StoreError("cannot back up to", to, "it exists already", "Use --replace, or give another name")
     with copies.made_beside(to) as (part, held):
         copy_pages(path, part, held, bytes_per_second=bytes_per_second, progress=progress, step=step)
         found = _mark(path, part)
@@ -174,9 +174,7 @@ def back_up(
         if problems:
             unsound = to.with_name(f"{to.name}.unsound")
             copies.put_in_place(part, held, unsound)
-            raise StoreError(
-                "cannot back up", path, "; ".join(problems), f"What could be copied is in {unsound}"
-            )
+            raise StoreError("cannot back up", path, "; ".join(problems), f"The unsound copy is {unsound}")
         copies.put_in_place(part, held, to)
     return found
 
@@ -189,7 +187,7 @@ def _mark(path: Path, part: Path) -> BackedUp:
         tables = SqliteShortTables(connection)
         found = copies.read_mark(tables)
         for state in (copies.MarkState.UNFINISHED, copies.MarkState.MOVED):
-            copies.refuse(found, state, "cannot back up", path, "Back that one up")
+            copies.refuse(found, state, "cannot back up", path, "Back up the copy")
         ((generation, last_id),) = connection.execute(f"select generation, ({LAST_ID}) from log")
         if found is None:
             with connection:
@@ -233,7 +231,10 @@ def restore(
     is_there = path.exists()
     if is_there and not replace:
         raise StoreError(
-            "cannot restore to", path, "there is a store already", "Say --replace: it is kept beside then"
+            "cannot restore to",
+            path,
+            "it has a store already",
+            "Use --replace: the old file is kept under another name",
         )
     with copies.made_beside(path) as (part, held):
         copy_pages(file, part, held, progress=progress, step=step)
@@ -258,7 +259,7 @@ def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[
         found, before = copies.read_mark(tables), read_log(connection)
         copies.refuse(found, copies.MarkState.UNFINISHED, "cannot restore", file, "Restore another")
         if before is None:
-            raise StoreError("cannot restore", file, "it is no store of a gateway", "Restore another")
+            raise StoreError("cannot restore", file, "it is not a store of a gateway", "Restore another")
         with connection:
             log = before.renewed(copies.now_ms(), above=above, skip_ids=skip_ids)
             write_log(connection, log)
@@ -297,7 +298,7 @@ def _set_aside(path: Path, step: copies.Step) -> Path | None:
             step(f"removed {suffix}")
     except OSError as error:
         raise StoreError(
-            "cannot keep", path, error.strerror, "Move it away yourself, and what lies beside it"
+            "cannot keep", path, error.strerror, "Move it away yourself, with the files next to it"
         ) from error
     return kept
 
@@ -344,7 +345,7 @@ class SqliteTables(copies.StoreTables):
             self._connection = connect_migrated(path, synchronous="NORMAL")
             self._connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
         except (apsw.Error, sqlite3.Error) as error:
-            raise StoreError("cannot open", path, error, "Look at the disk") from error
+            raise StoreError("cannot open", path, error, "Check the disk") from error
         super().__init__(str(path.resolve()), SqliteShortTables(self._connection))
 
     def log(self) -> copies.LogRow | None:

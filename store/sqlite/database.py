@@ -81,7 +81,10 @@ def open_file(
             apply_priorities(tables, priorities)
     except (apsw.Error, sqlite3.Error) as error:
         raise StoreError(
-            "cannot open", path, error, "Restore it from a backup, or move it away to start anew"
+            "cannot open",
+            path,
+            error,
+            "Restore it from a backup, or move it away to start with an empty store",
         ) from error
     return connection
 
@@ -164,7 +167,7 @@ def check_version(path: Path, applied: Sequence[str]) -> None:
             "cannot open",
             path,
             "it was written by a version that was never released",
-            "Move it away to start anew",
+            "Move it away to start with an empty store",
         )
     refuse_later(path, applied, schema.MIGRATIONS)
 

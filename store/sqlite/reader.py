@@ -225,7 +225,7 @@ class SqliteReader(PooledReader):
                 self.damage = reason
             raise ReadFailed(reason) from error
         except UnicodeDecodeError as error:
-            self.damage = f"a topic is no text any more ({error}); `rewind store check` names its message"
+            self.damage = f"a topic is no longer a text ({error}); `rewind store check` names its message"
             raise ReadFailed(self.damage) from error
 
     def _ask(

@@ -74,7 +74,10 @@ class SqliteStore:
         except apsw.Error as error:
             self._opened.close()
             raise StoreError(
-                "cannot read", path, error, "Restore it from a backup, or move it away to start anew"
+                "cannot read",
+                path,
+                error,
+                "Restore it from a backup, or move it away to start with an empty store",
             ) from error
         self.reader = SqliteReader(path, options, self.recovered.largest_bytes, self.recovered.indexed)
         self._writer: SqliteWriter | None = None

@@ -65,7 +65,7 @@ def test_what_waits_for_its_time_is_seen_cancelled_and_delivered(
         annotations = {Symbol("x-opt-delivery-delay"): hours * 3_600_000}
         client.sender("orders").send_all([section(MESSAGE_ANNOTATIONS, annotations) + data(hours)])
     page = console.open("endpoints", "queues", "orders", query="?tab=delayed")
-    rows = page.get_by_role("table", name="Messages that wait for their time").get_by_role("row")
+    rows = page.get_by_role("table", name="Delayed messages, the next due first").get_by_role("row")
     expect(rows).to_have_count(3)
     expect(rows.nth(1)).to_contain_text("in 59 minutes")
     expect(page.get_by_role("definition").filter(has_text="2")).to_have_count(1)
@@ -75,7 +75,7 @@ def test_what_waits_for_its_time_is_seen_cancelled_and_delivered(
     expect(rows.nth(1)).to_contain_text("in 1 hour")
     expect(page.get_by_text("Message #2 will not be delivered.")).to_be_visible()
     rows.nth(1).get_by_role("button", name="Deliver now: message #1").click()
-    expect(page.get_by_text("Message #1 waits no longer.")).to_be_visible()
+    expect(page.get_by_text("Message #1 is no longer delayed.")).to_be_visible()
     expect(page.get_by_text("No delayed messages")).to_be_visible()
 
 
@@ -279,7 +279,7 @@ def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
         expect(page.get_by_role("table", name="Consumers")).to_contain_text("0, 1, 2")
         page = console.open("endpoints", "queues", "parts", query="?tab=delayed")
         delayed = (
-            page.get_by_role("table", name="Messages that wait for their time").get_by_role("row").nth(1)
+            page.get_by_role("table", name="Delayed messages, the next due first").get_by_role("row").nth(1)
         )
         expect(delayed).to_contain_text("in 59 minutes")
         assert console.violations() == []

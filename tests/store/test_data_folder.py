@@ -57,7 +57,7 @@ def test_a_second_holder_is_refused_and_told_who_the_first_is(tmp_path: Path) ->
         DataFolder(tmp_path)
     assert str(caught.value) == (
         f"cannot use the data folder {tmp_path}: another gateway uses it (process {os.getpid()}). "
-        "Stop that one, or give another folder with --data"
+        "Stop that gateway, or name another folder with --data"
     )
     assert (tmp_path / LOCK_FILE).read_text() == f"{os.getpid()}\n"
     (tmp_path / LOCK_FILE).write_bytes(b"")  # a holder that has not written its number yet
@@ -96,7 +96,9 @@ def test_a_folder_that_cannot_be_used_is_told_so(tmp_path: Path, taken: str) -> 
     else:
         (place / taken).parent.mkdir(exist_ok=True)
         (place / taken).write_bytes(b"")
-    with pytest.raises(StoreError, match=r"cannot use the data folder .*Give a folder this user may write"):
+    with pytest.raises(
+        StoreError, match=r"cannot use the data folder .*Name a folder that this user may write"
+    ):
         DataFolder(place / "folder")
 
 

@@ -401,7 +401,7 @@ def test_what_was_told_of_a_lost_log_means_nothing_in_the_restored_one(start: St
     assert f"another gateway uses it (process {gateway.pid})" in said
     gateway.kill()
     said = rewind("restore", backup, "--data", gateway.data, status=1)
-    assert "there is a store already. Say --replace" in said
+    assert "it has a store already. Use --replace" in said
     said = rewind("restore", backup, "--data", gateway.data, "--replace")
     assert "messages up to 5; the log's generation is " in said
     next_id = int(said.splitlines()[-2].rpartition(" ")[2].replace(",", ""))
@@ -441,8 +441,8 @@ def test_a_store_moves_to_postgresql_and_back(start: Start, tmp_path: Path, post
     gateway.stop()
     said = rewind("copy", gateway.data, postgresql.url())
     assert "schema rewind_default: sound, 5 messages, the next is 6; " in said
-    assert "default.db: closed; the copy goes on with its ids" in said
-    with pytest.raises(AssertionError, match="which goes on with its ids"):
+    assert "default.db: closed; the copy continues its ids" in said
+    with pytest.raises(AssertionError, match="it is closed: its copy"):
         start(CONFIG, listen=())
     moved = start(on_postgresql, listen=(), data=tmp_path / "moved")
     publish(moved, 5, 6)
@@ -450,13 +450,13 @@ def test_a_store_moves_to_postgresql_and_back(start: Start, tmp_path: Path, post
     assert on_queue(moved, 1) == ["3"]
     said = rewind("copy", postgresql.url(), tmp_path / "back", status=1)
     assert "cannot copy" in said
-    assert "has it" in said
+    assert "is active" in said
     moved.stop()
     assert rewind("check", postgresql.url()).endswith(": sound\n")
     said = rewind("copy", postgresql.url(), tmp_path / "back")
     assert "default.db: sound, 7 messages, the next is 8; " in said
     closed = start(on_postgresql, listen=(), data=tmp_path / "moved")
-    assert "which goes on with its ids" in closed.wait_for_log("alarm_raised", alarm="store")["reason"]
+    assert "it is closed: its copy" in closed.wait_for_log("alarm_raised", alarm="store")["reason"]
     closed.stop()
     back = start(CONFIG, listen=(), data=tmp_path / "back")
     publish(back, 7)

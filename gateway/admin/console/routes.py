@@ -192,7 +192,7 @@ def _takes_gzip(accepted: str) -> bool:
     return False
 
 
-_WRONG: Final = "The name or the password is wrong, or the token."
+_WRONG: Final = "The name, the password or the token is wrong."
 
 
 _Known: TypeAlias = Annotated[Who | None, Depends(who_if_known)]
@@ -247,13 +247,13 @@ def session_routes(settings: Callable[[], AdminListener]) -> list[LazyRoute]:
 
     @router.operation("GET", "", None, responses=one(STATE))
     async def show(request: Request, who: _Known) -> Answer:
-        """Who has signed in, and what he may see."""
+        """The user who has signed in, and what the user may see."""
         is_by_cookie = "authorization" not in request.headers
         return _shown(request, who, sessions_of(request).find(token_of(request)) if is_by_cookie else None)
 
     @router.operation("POST", "", None, responses=one(STATE))
     async def sign_in(request: Request, response: Response, body: Credentials) -> Answer:
-        """Sign in: a session, and its cookie."""
+        """Sign in: begin a session, and get its cookie."""
         users = resources_of(request).gateway.users
         if not users.are_configured:
             raise SempError("NOT_ALLOWED", "No users are configured: nobody needs to sign in.")

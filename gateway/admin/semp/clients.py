@@ -21,7 +21,7 @@ from gateway.vpn.clients import ClientConnection, ClientIdentity, LinkState
 
 
 class Nothing(Body):
-    """An action without a choice."""
+    """The body of an action that has no attributes."""
 
 
 def client_id(client: ClientIdentity) -> str:
@@ -66,7 +66,7 @@ _ACTION = Tree("action")
 
 @_MONITOR.list("/clients", rights.WHOLE_VPN, CLIENT)
 async def clients(request: Request, administration: OfVpn, paging: Pages) -> ListAnswer:
-    """Clients, by connection."""
+    """Connected clients, one for each connection."""
     vpn = administration.vpn.name
     found = {f"{client.identity.number:012}": client for client in resources_of(request).clients(vpn)}
     async with resources_of(request).listing.page():
@@ -93,7 +93,7 @@ _Named = Annotated[list[ClientConnection], Depends(_named)]
 
 @_MONITOR.list("/clients/{client}/links", rights.WHOLE_VPN, LINK)
 async def links(request: Request, named: _Named, paging: Pages) -> ListAnswer:
-    """Links of a client, by its id or its name: what each is for, its credit, and what came over it."""
+    """The links of a client, by its id or name: address, credit and message counts of each."""
     found = {
         f"{one.identity.number:012}-{index:06}": {"clientId": client_id(one.identity), **_LINK.of(link)}
         for one in named
@@ -135,7 +135,7 @@ _USERS = Tree("monitor", "/users")
 
 @_USERS.list("", rights.GATEWAY_SEEN, USER)
 async def users(request: Request, paging: Pages) -> ListAnswer:
-    """Users that are configured."""
+    """The configured users."""
     directory = resources_of(request).gateway.users
 
     def show(name: str) -> dict[str, str]:
@@ -148,15 +148,15 @@ async def users(request: Request, paging: Pages) -> ListAnswer:
 async def decision(
     request: Request,
     name: Name,
-    action: Annotated[ActionName, Query(description="What would be done.")],
+    action: Annotated[ActionName, Query(description="What the user would do.")],
     address: Annotated[
-        str, Query(description="To what, as a client names it: `topic://a/>`.", max_length=1_000)
+        str, Query(description="The address, as a client names it: `topic://a/>`.", max_length=1_000)
     ],
     msg_vpn_name: Annotated[
-        str, Query(alias="msgVpnName", description="In which Message VPN.", max_length=250)
+        str, Query(alias="msgVpnName", description="The Message VPN.", max_length=250)
     ] = "default",
 ) -> Attributes:
-    """Whether a user may do something, and the rule that says so."""
+    """Whether a user may do something, and the rule that decides it."""
     resources = resources_of(request)
     directory = resources.gateway.users
     if not directory.knows(name):

@@ -52,7 +52,7 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 def _attracting(text: str) -> str:
     if text.startswith("!"):
-        raise ValueError(f"{text!r} is an exception, and a topic endpoint has one topic, which it attracts")
+        raise ValueError(f"{text!r} is an exception; a topic endpoint needs a topic that it attracts")
     TopicPattern.parse(text)
     return text
 
@@ -139,7 +139,7 @@ class _Solaces(Body):
     """Solace's attributes that are not settings here."""
 
     accessType: Literal["exclusive", "non-exclusive"] | None = None
-    """`exclusive` lets others wait for the one active consumer; see also `exclusivity`."""
+    """`exclusive`: one consumer is active, and the others wait; see also `exclusivity`."""
     ingressEnabled: Literal[True] | None = None
     """Always true here."""
     egressEnabled: Literal[True] | None = None
@@ -155,7 +155,7 @@ _Settings: Any = create_model("_Settings", __base__=_Solaces, **_definitions)
 
 
 class EndpointBody(_Settings):  # type: ignore[misc]  # has an attribute for each setting of an endpoint
-    """What can be said of a queue or topic endpoint. Limits of 0 are none."""
+    """The attributes of a queue or topic endpoint. As a limit, 0 is no limit."""
 
     def settings(self, before: EndpointSettings) -> EndpointSettings:
         """``before``, changed as the body says."""
@@ -169,11 +169,11 @@ class EndpointBody(_Settings):  # type: ignore[misc]  # has an attribute for eac
 
 
 class NewQueue(EndpointBody):
-    """A queue to be made."""
+    """The queue, stream or last-value queue to be made."""
 
     queueName: Annotated[str, AfterValidator(check_queue_name)]
     kind: Literal["queue", "stream", "last-value"] = "queue"
-    """Ours: a stream is a view of the log, and a last-value queue one that begins with the newest message of each
+    """Ours: a stream is a view of the log; a last-value queue is a stream that begins with the newest message of each
     key."""
 
 
@@ -181,14 +181,14 @@ Topic = Annotated[str, AfterValidator(_attracting)]
 
 
 class TopicEndpointBody(EndpointBody):
-    """The same, and the topic of a topic endpoint."""
+    """The attributes of a topic endpoint: those of a queue, and its topic."""
 
     topic: Topic | None = None
-    """Ours: its subscription. Only while nobody consumes."""
+    """Ours: its subscription. It can change only while the endpoint has no consumer."""
 
 
 class NewTopicEndpoint(EndpointBody):
-    """A durable topic endpoint to be made; a consumer takes it by the name of its link."""
+    """The durable topic endpoint to be made. A consumer attaches to it with a link of the same name."""
 
     topicEndpointName: Annotated[str, AfterValidator(check_queue_name)]
     topic: Topic
@@ -336,10 +336,10 @@ STORE_S: Final = 1.0
 
 
 class NewSubscription(Body):
-    """A topic subscription; `!` in front makes an exception of it."""
+    """A topic subscription; a leading `!` makes it an exception."""
 
     subscriptionTopic: Pattern
-    """Such as `a/*/c`, `a/>`, `!a/b`."""
+    """For example `a/*/c`, `a/>` or `!a/b`."""
 
 
 class CopyMessage(Body):
@@ -405,7 +405,7 @@ _ACTION = Tree("action")
 
 @_CONFIG.post("/queues", rights.NEW_QUEUE, QUEUE)
 async def create_queue(administration: OfVpn, body: NewQueue) -> Attributes:
-    """Make a queue or a stream."""
+    """Make a queue, a stream or a last-value queue."""
     settings = body.settings(EndpointSettings())
     endpoint = await administration.create(body.queueName, EndpointKind(body.kind), settings)
     return configured(endpoint, administration.vpn.name)
@@ -426,7 +426,7 @@ async def create_topic_endpoint(administration: OfVpn, body: NewTopicEndpoint) -
 
 @_CONFIG.patch("/queues/{name}", rights.CHANGED_QUEUE, QUEUE)
 async def change_queue(administration: OfVpn, endpoint: OfQueue, body: EndpointBody) -> Attributes:
-    """Change what is named; what lies on it stays."""
+    """Change attributes; its messages stay."""
     await administration.change(endpoint, body.settings(endpoint.settings))
     return configured(endpoint, administration.vpn.name)
 
@@ -435,7 +435,7 @@ async def change_queue(administration: OfVpn, endpoint: OfQueue, body: EndpointB
 async def change_topic_endpoint(
     administration: OfVpn, endpoint: OfTopicEndpoint, body: TopicEndpointBody
 ) -> Attributes:
-    """Change what is named; what lies on it stays."""
+    """Change attributes; its messages stay."""
     if body.topic is not None and [body.topic] != list(endpoint.subscriptions):
         await administration.change_topic(endpoint, body.topic)
     await administration.change(endpoint, body.settings(endpoint.settings))
@@ -444,7 +444,7 @@ async def change_topic_endpoint(
 
 @_CONFIG.list("/queues/{name}/subscriptions", rights.QUEUE, SUBSCRIPTION)
 async def subscriptions(vpn: Name, endpoint: OfQueue, paging: Pages) -> ListAnswer:
-    """Topic subscriptions of a queue."""
+    """The topic subscriptions of a queue."""
     return await paging.answer(endpoint.subscriptions, lambda topic: _subscription(vpn, endpoint.name, topic))
 
 
@@ -457,7 +457,7 @@ async def subscribe(administration: OfVpn, endpoint: OfQueue, body: NewSubscript
 
 @_CONFIG.delete("/queues/{name}/subscriptions/{topic}", rights.UNSUBSCRIBED_QUEUE)
 async def unsubscribe(administration: OfVpn, endpoint: OfQueue, topic: Name) -> None:
-    """Take a topic subscription away."""
+    """Remove a topic subscription."""
     await administration.unsubscribe(endpoint, topic)
 
 
@@ -478,7 +478,7 @@ def _add_configured(collection: Collection, shown: type) -> None:
 
     @_CONFIG.delete(path + "/{name}", right)
     async def delete(administration: OfVpn, endpoint: Found) -> None:
-        """Delete it with what lies on it."""
+        """Delete it and its messages."""
         await administration.delete(endpoint)
 
 
@@ -513,7 +513,7 @@ def _add_monitored(collection: Collection) -> None:
 
     @_MONITOR.get(path + "/{name}", right, MONITORED_ALONE[kind])
     async def one_of(request: Request, administration: OfVpn, endpoint: Found) -> Attributes:
-        """One of them."""
+        """One of them, with its state."""
         running = administration.vpn
         oldest_ms: int | None = None
         # All else is known without the store, even while that is unavailable.
@@ -524,13 +524,13 @@ def _add_monitored(collection: Collection) -> None:
 
     @_MONITOR.list(path + "/{name}/txFlows", right, FLOWS[kind])
     async def flows(vpn: Name, endpoint: Found, paging: Pages) -> ListAnswer:
-        """Consumers bound to it."""
+        """The consumers bound to it."""
         found = _flows(endpoint, vpn)
         return await paging.answer(found, found.get)
 
     @_MONITOR.get(path + "/{name}/depths", right, DEPTHS)
     async def depths(administration: OfVpn, endpoint: Found) -> Attributes:
-        """How many messages lay on it, minute by minute of the last hour, the oldest first."""
+        """How many messages it had in each minute of the last hour, the oldest minute first."""
         running = administration.vpn
         return sampled(running.name, running.depths, msgCounts=running.depths.counts(endpoint.name))
 
@@ -549,9 +549,9 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
 async def matches(
     administration: OfVpn,
     paging: Pages,
-    topic: Annotated[str, Query(description="As a publisher names it.", max_length=1_000)],
+    topic: Annotated[str, Query(description="The topic, as a publisher names it.", max_length=1_000)],
 ) -> ListAnswer:
-    """Endpoints that get what is published to a topic, with the subscription that says so."""
+    """The endpoints that get messages of a topic, each with the subscription that matches."""
     running = administration.vpn
     running.publishing.check_topic(topic)
     found = {endpoint.name: endpoint for endpoint in running.broker.router.subscribers(topic)}
@@ -584,7 +584,7 @@ def _add_actions(collection: Collection) -> None:
     async def delete_messages(
         administration: OfVpn, endpoint: Found, body: Nothing | None = None
     ) -> Attributes:
-        """Drop what lies on it; the log keeps it."""
+        """Delete its messages; the log keeps them."""
         return {"deletedMsgCount": await administration.purge(endpoint)}
 
     @_ACTION.put(f"{path}/copyMsgFromReplayLog", right)
@@ -594,7 +594,7 @@ def _add_actions(collection: Collection) -> None:
         body: CopyMessage,
         administrator: Annotated[Administrator, Depends(administrator_of)],
     ) -> None:
-        """Put one message of the log on it."""
+        """Copy one message of the log to it."""
         check_log(body.sourceReplayLogName)
         message_id = logged_id(administration, body.replicationGroupMsgId)
         matches = endpoint.topics.matches

@@ -103,9 +103,9 @@ class Asked(BaseModel):
 
 
 class NextPage(BaseModel):
-    """Where a list goes on."""
+    """Where the next page of a list begins."""
 
-    cursorQuery: str = Field(description="For `cursor`.")
+    cursorQuery: str = Field(description="The value of the query parameter `cursor`.")
     nextPageUri: str
 
 
@@ -114,8 +114,8 @@ class Meta(BaseModel):
 
     responseCode: int = 200
     request: Asked
-    count: int | None = Field(default=None, description="Objects of the whole list.")
-    paging: NextPage | None = Field(default=None, description="Not there on the last page.")
+    count: int | None = Field(default=None, description="Number of objects in the whole list.")
+    paging: NextPage | None = Field(default=None, description="Absent on the last page.")
 
 
 class Answer(BaseModel):
@@ -133,13 +133,15 @@ class ListAnswer(Response):
 
 
 class Problem(BaseModel):
-    """Why a request is not carried out."""
+    """Why a request was refused."""
 
     code: Literal[tuple(CODES.values())]  # type: ignore[valid-type]
     status: Literal[tuple(CODES)]  # type: ignore[valid-type]
-    description: str = Field(description="One sentence: what was wrong, and what would be right.")
-    replayError: str | None = Field(default=None, description="Ours: the replay error, as links are told it.")
-    subcode: int | None = Field(default=None, description="The same as Solace's subcode.")
+    description: str = Field(description="One sentence: what is wrong, and what would be right.")
+    replayError: str | None = Field(
+        default=None, description="Ours: the replay error, as in the detach of a link."
+    )
+    subcode: int | None = Field(default=None, description="The same, as Solace's subcode.")
 
 
 class FailureMeta(BaseModel):
@@ -151,7 +153,7 @@ class FailureMeta(BaseModel):
 
 
 class Failure(BaseModel):
-    """What is answered in place of an `Answer`."""
+    """The answer to a refused request, in place of an `Answer`."""
 
     meta: FailureMeta
 
@@ -159,9 +161,9 @@ class Failure(BaseModel):
 REFUSALS: Final[Responses] = {
     "4XX": {
         "model": Failure,
-        "description": "Refused: 400, whatever is wrong with the request; 401, who asks is not known; "
-        "403, may not, or a foreign web page asks; 405, the method is none of this resource; 408, the body does not "
-        "come; 413, it is too large; 421, the administration is called by a name that is not its own.",
+        "description": "Refused: 400, any error of the request; 401, the user is not known; 403, the user may not, or "
+        "a foreign web page sends the request; 405, the resource does not have this method; 408, the body did not "
+        "arrive in time; 413, the body is too large; 421, the host name is not one of the administration's.",
     },
     503: {
         "model": Failure,
@@ -220,7 +222,7 @@ def refusal(refused: Exception) -> SempError:
     if isinstance(refused, SempError):
         return refused
     if isinstance(refused, ReadFailed | LogTrimmed):
-        return SempError("FAIL", f"It cannot be read now: {refused}; try again later.", 503)
+        return SempError("FAIL", f"The store cannot be read now: {refused}; try again later.", 503)
     if not isinstance(refused, Refused):
         return SempError("INVALID_PARAMETER", str(refused))
     # A client that was forced off may reconnect later (AMQP 1.0, section 2.8.16), which is what 503 says.
@@ -289,14 +291,14 @@ def tell_errors(app: FastAPI) -> None:
         if error.status_code == 405:
             # FastAPI names the methods of the first route with this path alone.
             allowed = ", ".join(sorted(_methods(request)))
-            text = f"{request.method} is nothing to do here; {allowed} may be. See /openapi.json."
+            text = f"{request.method} is not possible here; possible: {allowed}. See /openapi.json."
             answered = told(request, SempError("NOT_SUPPORTED", text, 405))
             answered.headers["Allow"] = allowed
             return answered
         if status := {408: "INVALID_PARAMETER", 413: "INVALID_PARAMETER", 503: "FAIL"}.get(error.status_code):
             return told(request, SempError(status, error.detail, error.status_code))
         if error.status_code == 400:
-            return told(request, SempError("PARSE_ERROR", f"The body is no JSON that can be read. {_OBJECT}"))
+            return told(request, SempError("PARSE_ERROR", f"The body cannot be read as JSON. {_OBJECT}"))
         text = "There is no such resource; see /openapi.json. In names, a `/` is written %2F."
         return told(request, SempError("NOT_FOUND", text, error.status_code))
 
@@ -318,7 +320,7 @@ def _methods(request: Request) -> set[str]:
     }
 
 
-_OBJECT: Final = "A JSON object is expected as body, with Content-Type: application/json."
+_OBJECT: Final = "The body has to be a JSON object, with Content-Type: application/json."
 
 _KIND_OF: Final = {"json_invalid": "PARSE_ERROR", "missing": "MISSING_PARAMETER"}
 
@@ -330,7 +332,7 @@ def _sentence(request: Request, error: Any) -> str:
     if error["type"] == "missing":
         return f"The attribute {place!r} is missing." if place else _OBJECT
     if error["type"] == "json_invalid":
-        return f"The body is no JSON: {error['ctx']['error']}."
+        return f"The body is not JSON: {error['ctx']['error']}."
     if not place:
         return _OBJECT
     return f"The attribute {place[:80]!r} is wrong: {error['msg'].removeprefix('Value error, ').rstrip('.')}."

@@ -19,30 +19,30 @@ MOST_PATTERNS: Final = 100
 
 
 class RedactMsg(Body):
-    """Which messages, by their ids or by what they have in common."""
+    """Which messages are erased: by their ids or by a selector."""
 
     replayLogName: str = LOG_NAME
     """There is one log."""
     msgId: Annotated[list[Annotated[int, Field(ge=1, lt=2**63)]], Field(max_length=MOST_IDS)] | None = None
-    """Ids of messages, whether the log holds them or queues alone."""
+    """Ids of messages, in the log or only on queues."""
     replicationGroupMsgId: Annotated[list[str], Field(max_length=MOST_IDS)] | None = None
-    """The same as `rmid1:…`."""
+    """The same, as `rmid1:…`."""
     selector: Annotated[str, Field(max_length=10_000)] | None = None
-    """Instead of ids: those of the log that match. With `expectedMsgCount`, or `preview`."""
+    """Instead of ids: the messages of the log that match. It needs `expectedMsgCount` or `preview`."""
     subscribe: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] | None = None
-    """Beside a selector: topics that are looked at; all if none is given."""
+    """With a selector: topic patterns; without any, all topics."""
     start: str | None = None
-    """Beside a selector: any replay start; the beginning if not given."""
+    """With a selector: any replay start; by default the beginning of the log."""
     until: str | None = None
-    """Beside a selector: the end, `now`, a date, `#123` or `rmid1:…`."""
+    """With a selector: the end, as `now`, a date, `#123` or `rmid1:…`."""
     reason: Annotated[str, Field(max_length=MOST_REASON)] = ""
-    """Kept in the place of the content, and in the gateway's log."""
+    """The reason, which is stored in place of the content and written to the gateway's log."""
     withCopies: bool = False
-    """Erase the copies that replays made (`copyMsgIds`), too; else they are only named."""
+    """Also erase the copies that replays made (`copyMsgIds`); otherwise they are only listed."""
     preview: bool = False
-    """Say what would be erased, and erase nothing."""
+    """Only list what would be erased."""
     expectedMsgCount: Annotated[int, Field(ge=0)] | None = None
-    """So many are erased, as a preview said, or none."""
+    """The number of messages that a preview gave; with another number, nothing is erased."""
 
 
 class _Outcome(NamedTuple):
@@ -73,7 +73,7 @@ _ACTION = Tree("action")
 
 @_ACTION.put("/replayLogs/{log}/redactMsg", rights.WHOLE_VPN, REDACTED)
 async def redact(request: Request, administration: OfLog, body: RedactMsg) -> Attributes:
-    """Ours: erase the content of messages, wherever it is."""
+    """Ours: erase the content of messages, in the log, its archive and on queues."""
     check_log(body.replayLogName)
     erasing = administration.vpn.erasing
     if body.selector is None:
@@ -111,7 +111,7 @@ def _named(administration: Administration, body: RedactMsg) -> list[int]:
     """
     beside = [name for name in ("subscribe", "start", "until") if getattr(body, name) is not None]
     if beside:
-        raise SempError("INVALID_PARAMETER", f"{beside[0]} is said beside a selector, and there is none.")
+        raise SempError("INVALID_PARAMETER", f"{beside[0]} needs a selector, and there is none.")
     ids = {
         *(body.msgId or ()),
         *(logged_id(administration, text) for text in body.replicationGroupMsgId or ()),
@@ -134,7 +134,7 @@ async def _matching(administration: Administration, body: RedactMsg) -> list[int
         raise SempError("INVALID_PARAMETER", "Give ids or a selector, not both.")
     if not body.preview and body.expectedMsgCount is None:
         raise SempError(
-            "INVALID_PARAMETER", "With a selector, give expectedMsgCount as a preview said, or preview."
+            "INVALID_PARAMETER", "With a selector, give preview, or expectedMsgCount from a preview."
         )
     start = range_of(body.start or "beginning", body.until)
     return await administration.vpn.erasing.selected(body.selector, body.subscribe or [">"], start)

@@ -46,23 +46,23 @@ _ACTION = Tree("action")
 
 
 class LogBody(Body):
-    """What can change of the log while it runs."""
+    """The attributes of the log that can change while the gateway runs."""
 
     # An alias is the name of the setting.
     ingressEnabled: bool | None = Field(None, serialization_alias="replay_log.write")
     """Whether messages are logged."""
     egressEnabled: bool | None = Field(None, serialization_alias="replay_log.read")
-    """Whether it can be replayed and read."""
+    """Whether the log can be replayed and read."""
     maxSpoolUsage: int | None = Field(None, ge=0, le=2**40, serialization_alias="replay_log.quota_mb")
-    """Megabytes it may hold; 0 is no bound. It is trimmed from 90 % on."""
+    """Megabytes that the log may hold; 0 is no limit. Trimming begins at 90 %."""
     topicFilterEnabled: bool | None = Field(None, serialization_alias="replay_log.filtered")
-    """Whether it takes some topics only."""
+    """Whether only messages of the filter's topics are logged."""
     keepUntilArchivedEnabled: bool | None = Field(None, serialization_alias="replay_log.keep_until_archived")
-    """Ours: whether nothing is trimmed that is not archived."""
+    """Ours: whether messages stay in the log until they are archived."""
 
 
 class NewTopicFilter(Body):
-    """A topic that the log takes, or, after a `!`, leaves out."""
+    """A topic whose messages are logged, or, with a leading `!`, are not."""
 
     topicFilterSubscription: Pattern
 
@@ -115,7 +115,7 @@ TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
 
 @_CONFIG.list("/replayLogs", rights.WHOLE_VPN, LOG)
 async def logs(administration: OfVpn, paging: Pages) -> ListAnswer:
-    """The replay log, as a list."""
+    """The replay log, as a list of one."""
     shown = {LOG_NAME: _configured(administration)}
     return await paging.answer(shown, shown.get)
 
@@ -128,7 +128,7 @@ async def log(administration: OfLog) -> Attributes:
 
 @_CONFIG.patch("/replayLogs/{log}", rights.WHOLE_VPN, LOG)
 async def change(request: Request, administration: OfLog, body: LogBody) -> Attributes:
-    """Change the log."""
+    """Change attributes of the log."""
     changes = body.model_dump(by_alias=True, exclude_none=True)
     await resources_of(request).gateway.vpns.change(administration.vpn.name, changes)
     return _configured(administration)
@@ -139,7 +139,7 @@ _TOPICS: Final = "/replayLogs/{log}/topicFilterSubscriptions"
 
 @_CONFIG.list(_TOPICS, rights.WHOLE_VPN, TOPIC_FILTER)
 async def topics(administration: OfLog, paging: Pages) -> ListAnswer:
-    """Topics that the log takes while its filter is on."""
+    """The topics of the filter: while it is on, only their messages are logged."""
     vpn = administration.vpn
     shown = {
         topic: {"msgVpnName": vpn.name, "topicFilterSubscription": topic}
@@ -150,7 +150,7 @@ async def topics(administration: OfLog, paging: Pages) -> ListAnswer:
 
 @_CONFIG.post(_TOPICS, rights.WHOLE_VPN, TOPIC_FILTER)
 async def add_topic(request: Request, administration: OfLog, body: NewTopicFilter) -> Attributes:
-    """Add a topic."""
+    """Add a topic to the filter."""
     topic = body.topicFilterSubscription
 
     def added(settings: Vpn) -> Changes:
@@ -167,7 +167,7 @@ async def add_topic(request: Request, administration: OfLog, body: NewTopicFilte
 
 @_CONFIG.delete(_TOPICS + "/{topic}", rights.WHOLE_VPN)
 async def remove_topic(request: Request, administration: OfLog, topic: Name) -> None:
-    """Take a topic away."""
+    """Remove a topic from the filter."""
 
     def removed(settings: Vpn) -> Changes:
         topics = settings.replay_log.topics
@@ -180,14 +180,14 @@ async def remove_topic(request: Request, administration: OfLog, topic: Name) -> 
 
 @_MONITOR.list("/replayLogs", rights.WHOLE_VPN, LOG_STATE, name="logs")
 async def log_states(administration: OfVpn, paging: Pages) -> ListAnswer:
-    """The replay log, as a list."""
+    """The replay log, as a list of one."""
     shown = {LOG_NAME: await _state(administration)}
     return await paging.answer(shown, shown.get)
 
 
 @_MONITOR.get("/replayLogs/{log}", rights.WHOLE_VPN, LOG_STATE, name="log")
 async def log_state(administration: OfLog) -> Attributes:
-    """The replay log: use, oldest, newest."""
+    """The replay log: its use, its oldest and its newest message."""
     return await _state(administration)
 
 
@@ -235,11 +235,11 @@ def _configured(administration: Administration) -> dict[str, Any]:
 
 
 class NewPoint(Body):
-    """A place in the log that is given a name."""
+    """The place in the log that gets a name."""
 
     replayPointName: str
     start: str = "live"
-    """The place, as a replay start says one; `live` is now."""
+    """The place, as a replay start; `live` is now."""
 
 
 class _Point(InVpn):
@@ -285,7 +285,7 @@ async def create(administration: OfVpn, body: NewPoint) -> Attributes:
 
 @_CONFIG.delete("/replayPoints/{name}", rights.WHOLE_VPN)
 async def delete(administration: OfVpn, name: Name) -> None:
-    """Take a name away."""
+    """Remove the name of a place."""
     await administration.vpn.log.delete_point(name)
 
 
@@ -355,7 +355,10 @@ PLAN: Final = resource("ReplayLogPlan", _PLAN)
 async def plan(
     administration: OfLog,
     keepHours: Annotated[
-        int, Query(ge=0, le=1_000_000, description="How much of the past is to be kept; 0: not said.")
+        int,
+        Query(
+            ge=0, le=1_000_000, description="How many hours of messages are to be kept; 0: no plan for that."
+        ),
     ] = 0,
 ) -> Attributes:
     """Ours: how long the log's quota and the disk last at the rate at which it grows."""
@@ -449,12 +452,14 @@ async def histogram(
     request: Request,
     administration: OfLog,
     since: Annotated[
-        _Time | None, Query(alias="from", description="Where it begins, ms since the epoch.")
+        _Time | None, Query(alias="from", description="Begin of the first interval, in ms since the epoch.")
     ] = None,
-    until: Annotated[_Time | None, Query(description="Where it ends, ms since the epoch.")] = None,
-    buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="At most so many.")] = 200,
+    until: Annotated[
+        _Time | None, Query(description="End of the last interval, in ms since the epoch.")
+    ] = None,
+    buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS, description="How many intervals at most.")] = 200,
 ) -> Attributes:
-    """When its messages came: how many ids lie between evenly spaced times."""
+    """When its messages arrived: how many ids were given out in each of equally long intervals."""
     if since is not None and until is not None and since >= until:
         raise SempError("INVALID_PARAMETER", "`from` has to be before `until`.")
     found = await while_waiting(request, administration.vpn.log.histogram.between(since, until, buckets))
@@ -468,7 +473,7 @@ Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]
 
 
 class Trim(Body):
-    """Before what the log is trimmed."""
+    """The place before which the log is trimmed; exactly one attribute."""
 
     olderThanTime: Seconds | None = None
     """Seconds since the epoch."""
@@ -483,7 +488,7 @@ class Trim(Body):
             amqp_ext.replay_start.ReplayStartError: The text is not a replay start.
         """
         if (self.olderThanTime is None) is (self.before is None):
-            raise SempError("INVALID_PARAMETER", "Give one of olderThanTime and before.")
+            raise SempError("INVALID_PARAMETER", "Give either olderThanTime or before.")
         if self.olderThanTime is not None:
             return ReplayStart(StartKind.DATE, self.olderThanTime * 1_000)
         assert self.before is not None
@@ -491,12 +496,12 @@ class Trim(Body):
 
 
 class Archived(Body):
-    """How much of the log an archive holds."""
+    """How far an archive holds the log."""
 
     msgId: Annotated[int, Field(ge=0, lt=2**63)]
-    """The last id in it."""
+    """The last id in the archive."""
     generation: Annotated[int, Field(ge=0, lt=2**63)]
-    """Of the log that was archived."""
+    """The generation of the log that was archived."""
 
 
 TRIMMED: Final = resource("Trimmed", firstMsgId=int)
@@ -505,13 +510,13 @@ ARCHIVED: Final = resource("ArchivedUpTo", archivedMsgId=int)
 
 @_ACTION.put("/replayLogs/{log}/trimLoggedMsgs", rights.WHOLE_VPN, TRIMMED)
 async def trim(administration: OfLog, body: Trim) -> Attributes:
-    """Trim the log, or a part of it."""
+    """Trim the log, up to a place."""
     return {"firstMsgId": await administration.trim_before(body.place())}
 
 
 @_ACTION.put("/replayLogs/{log}/archivedUpTo", rights.WHOLE_VPN, ARCHIVED)
 async def archived(administration: OfLog, body: Archived) -> Attributes:
-    """Ours: an archive holds the log up to a message."""
+    """Ours: report up to which message an archive holds the log."""
     return {"archivedMsgId": await administration.vpn.archiving.archived(body.msgId, body.generation)}
 
 

@@ -269,7 +269,7 @@ _ACTION = Tree("action")
 _PATH: Final = "/replayLogs/{log}/msgs"
 
 _BETWEEN: Final = (
-    "in place of `start` and `until`, what is left between two ids, refused for nothing that is not there."
+    "in place of `start` and `until`, the messages that exist between two ids; missing ids are no error."
 )
 
 
@@ -278,9 +278,7 @@ class _Wanted:
     """Which messages a request lists."""
 
     start: Annotated[str, Query(description="Ours: any replay start.")] = "beginning"
-    topic: Annotated[str | None, Query(description="Ours: a topic pattern; `subscribe` by another name.")] = (
-        None
-    )
+    topic: Annotated[str | None, Query(description="Ours: a topic pattern; the same as `subscribe`.")] = None
     until: Annotated[str | None, Query(description="Ours: the end: `now`, a date, `#123` or `rmid1:…`.")] = (
         None
     )
@@ -351,14 +349,14 @@ async def messages(
 
 @_MONITOR.get(_PATH + "/{message}", rights.WHOLE_VPN, WHOLE_MESSAGE)
 async def one_message(request: Request, administration: OfLog, message: MessageId) -> Attributes:
-    """All that one message says; of a long body the beginning."""
+    """One message with all its sections; of a long body the beginning."""
     row = await _logged(request, administration, message)
     return await _whole(administration, row)
 
 
 @_MONITOR.file(_PATH + "/{message}/body", rights.WHOLE_VPN, BYTES)
 async def body(request: Request, administration: OfLog, message: MessageId, user: _User) -> Response:
-    """Its body, as a file."""
+    """The body of a message, as a file."""
     row = await _logged(request, administration, message)
     content = await administration.vpn.state.read(body_bytes, row[CONTENT], row[BARE])
     return Download(request, user.name, administration.vpn.name, content, f"message-{message}.bin")
@@ -366,7 +364,7 @@ async def body(request: Request, administration: OfLog, message: MessageId, user
 
 @_MONITOR.file(_PATH + "/{message}/encoded", rights.WHOLE_VPN, BYTES)
 async def as_received(request: Request, administration: OfLog, message: MessageId, user: _User) -> Response:
-    """The message as it was received, encoded as AMQP 1.0 has it."""
+    """A message as it was received, in the encoding of AMQP 1.0."""
     row = await _logged(request, administration, message)
     return Download(request, user.name, administration.vpn.name, row[CONTENT], f"message-{message}.amqp")
 
@@ -400,8 +398,8 @@ async def _logged(request: Request, administration: Administration, message_id: 
 
 _EVENTS: Final[Responses] = {
     200: {
-        "description": "Events `msgs`, each with a JSON array of messages as `msgs` lists them, and as `id` the last "
-        "offset that was looked at. An event `error` where it ends.",
+        "description": "Events `msgs`: the data is a JSON array of messages in the form of `msgs`, and the `id` is the "
+        "last offset that was read. An event `error` if the answer ends.",
         "content": {ListedEvents.content_type: {"schema": {"type": "string"}}},
     }
 }
@@ -423,7 +421,7 @@ class _Followed:
 async def live(
     request: Request, administration: OfLog, user: _User, asked: Annotated[_Followed, Depends()]
 ) -> Response:
-    """Messages as they come: Server-Sent Events of many messages each, no more than somebody can look at."""
+    """Live messages as Server-Sent Events, many messages in each, and no more than a person can follow."""
     patterns = asked.subscribe or [">"]
     for pattern in patterns:
         TopicPattern.parse(pattern)
@@ -478,15 +476,15 @@ VALUE: Final = resource("LastValue", ListedMessage, _Value)
 
 
 class DeleteValue(Body):
-    """The key that is to have no value: by itself, or by the message that is its value."""
+    """The key whose value is to be removed: the key itself, or the message that is its value."""
 
     key: Annotated[str | None, Field(max_length=1_000_000)] = None
     replicationGroupMsgId: str | None = None
-    """`rmid1:…`, for a key that is too long to be shown whole."""
+    """`rmid1:…` of the value, for a key that is too long to be shown whole."""
 
 
 class WaitingMessage(Body):
-    """A message that waits for its time."""
+    """A delayed message."""
 
     replicationGroupMsgId: str
     """`rmid1:…`"""
@@ -498,9 +496,9 @@ def _add_messages(collection: Collection) -> None:
 
     @_MONITOR.list(path, right, ENDPOINT_MESSAGE)
     async def messages(request: Request, administration: OfVpn, endpoint: Found, paging: Pages) -> ListAnswer:
-        """What lies on it, the oldest first; nothing is consumed."""
+        """Its messages, the oldest first; none is consumed."""
         running = administration.vpn
-        paging.refuse_where("What lies on an endpoint is not chosen from by `where`.")
+        paging.refuse_where("`where` does not select the messages of an endpoint.")
         position, _ = place_of(paging.after) or (1, 0)
         found = await while_waiting(request, running.listing.page(endpoint, position, paging.count))
         generation = running.broker.log.generation
@@ -521,19 +519,19 @@ def _add_messages(collection: Collection) -> None:
     async def one_message(
         request: Request, administration: OfVpn, endpoint: Found, message: MessageId
     ) -> Attributes:
-        """All that one message on it says."""
+        """One of its messages, with all sections."""
         row = await while_waiting(request, administration.vpn.listing.one(endpoint, message))
         if row is None:
-            raise SempError("NOT_FOUND", f"Message {message} does not lie on {endpoint.name!r}.")
+            raise SempError("NOT_FOUND", f"Message {message} is not on {endpoint.name!r}.")
         return await _whole(administration, row)
 
     @_MONITOR.list(f"/{collection.name}/{{name}}/delayedMsgs", right, DELAYED_MESSAGE)
     async def delayed_messages(
         request: Request, administration: OfVpn, endpoint: Found, paging: Pages
     ) -> ListAnswer:
-        """What waits on it for its time, the next one first."""
+        """Its delayed messages, the next due first."""
         running = administration.vpn
-        paging.refuse_where("What waits on an endpoint is not chosen from by `where`.")
+        paging.refuse_where("`where` does not select delayed messages.")
         after = place_of(paging.after) or (0, 0)
         found = await while_waiting(request, running.delayed.page(endpoint, after, paging.count))
         generation = running.broker.log.generation
@@ -543,13 +541,13 @@ def _add_messages(collection: Collection) -> None:
 
     @_ACTION.put(f"/{collection.name}/{{name}}/cancelDelayedMsg", right)
     async def cancel_delayed(administration: OfVpn, endpoint: Found, body: WaitingMessage) -> None:
-        """Have a message that waits on it not be delivered; the log keeps it."""
+        """Cancel a delayed message; the log keeps it."""
         message_id = logged_id(administration, body.replicationGroupMsgId)
         await administration.vpn.delayed.cancel(endpoint, message_id)
 
     @_ACTION.put(f"/{collection.name}/{{name}}/releaseDelayedMsg", right)
     async def release_delayed(administration: OfVpn, endpoint: Found, body: WaitingMessage) -> None:
-        """Have a message that waits on it be delivered now."""
+        """Deliver a delayed message now."""
         message_id = logged_id(administration, body.replicationGroupMsgId)
         await administration.vpn.delayed.release(endpoint, message_id)
 
@@ -560,11 +558,11 @@ async def values(
     administration: OfVpn,
     endpoint: OfQueue,
     paging: Pages,
-    key: Annotated[str | None, Query(description="One key alone.", max_length=10_000)] = None,
+    key: Annotated[str | None, Query(description="Only this key.", max_length=10_000)] = None,
 ) -> ListAnswer:
-    """Keys of a last-value queue, each with the message that is its newest; in the order of the log."""
+    """The keys of a last-value queue, each with its newest message, in the order of the log."""
     running = administration.vpn
-    paging.refuse_where("Values are not chosen from by `where`; name a `key`.")
+    paging.refuse_where("`where` does not select values; name a `key`.")
     position, _ = place_of(paging.after) or (0, 0)
     count = paging.count if key is None else 1
     if key is not None:
@@ -584,10 +582,10 @@ def _listed_value(key: str, row: Row, generation: int) -> dict[str, Any]:
 
 @_ACTION.put("/queues/{name}/deleteValue", rights.QUEUE)
 async def delete_value(administration: OfVpn, endpoint: OfQueue, body: DeleteValue) -> None:
-    """Have a key of a last-value queue have no value, until a message with it comes; the log keeps the message."""
+    """Remove the value of a key until a message with that key arrives; the log keeps the message."""
     last_values = administration.vpn.last_values
     if (body.key is None) == (body.replicationGroupMsgId is None):
-        raise SempError("INVALID_PARAMETER", "Say one of `key` and `replicationGroupMsgId`.")
+        raise SempError("INVALID_PARAMETER", "Give either `key` or `replicationGroupMsgId`.")
     key: str | int | None = body.key
     if key is None:
         key = logged_id(administration, body.replicationGroupMsgId or "")

@@ -105,9 +105,11 @@ class Paging:
     def __init__(
         self,
         request: Request,
-        count: Annotated[int, Query(ge=1, le=MOST, description="Objects on a page.")] = 10,
+        count: Annotated[int, Query(ge=1, le=MOST, description="Number of objects on a page.")] = 10,
         cursor: Annotated[str | None, Query(description="From `meta.paging.cursorQuery`.")] = None,
-        select: Annotated[str | None, Query(description="`a,b`, or `-a` for all but a.")] = None,
+        select: Annotated[
+            str | None, Query(description="Attributes to show: `a,b`, or `-a` for all but a.")
+        ] = None,
         where: Annotated[str | None, Query(description="`a==text*,b>10`.")] = None,
     ) -> None:
         self._request = request
@@ -192,7 +194,7 @@ def _decoded(cursor: str) -> str:
         return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except ValueError:
         raise SempError(
-            "INVALID_PARAMETER", "The cursor is none of ours; take it from meta.paging.cursorQuery."
+            "INVALID_PARAMETER", "The cursor is not valid; take it from meta.paging.cursorQuery."
         ) from None
 
 
@@ -201,7 +203,7 @@ def _condition(text: str) -> tuple[str, str, str]:
     if found is None:
         raise SempError(
             "INVALID_PARAMETER",
-            f"The condition {text[:80]!r} in `where` is none; one is NAME==VALUE, or with != < > <= >=.",
+            f"The condition {text[:80]!r} in `where` is not valid; write NAME==VALUE, or use != < > <= >=.",
         )
     return found[1], found[2], found[3]
 
@@ -221,7 +223,7 @@ def _holds(value: Any, operator: str, text: str) -> bool:
         try:
             return _COMPARE[operator](value, float(text))
         except ValueError:
-            raise SempError("INVALID_PARAMETER", f"{text[:80]!r} in `where` is no number.") from None
+            raise SempError("INVALID_PARAMETER", f"{text[:80]!r} in `where` is not a number.") from None
     if value is None or (isinstance(value, Sequence) and not isinstance(value, str)):
         return operator == "!="
     if operator in ("==", "!="):

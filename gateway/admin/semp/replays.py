@@ -94,7 +94,7 @@ REPLAY: Final = resource("Replay", _REPLAY)
 
 @_MONITOR.list("/replays", rights.WHOLE_VPN, REPLAY)
 async def replays(request: Request, administration: OfVpn, paging: Pages) -> ListAnswer:
-    """Ours: replays under way and of the past, the oldest first."""
+    """Ours: running and past replays, the oldest first."""
     records, vpn = administration.replay_records(), administration.vpn
     async with resources_of(request).listing.page():
         found = {f"{record.number:019}": record for record in records}
@@ -115,23 +115,23 @@ def _replay(record: ReplayRecord, vpn: MessageVpn) -> Attributes:
 
 
 class StartReplay(Body):
-    """Where a replay starts; without any of them, at the beginning of the log."""
+    """Where a replay starts; without a start, at the beginning of the log."""
 
     replayLogName: str = LOG_NAME
     """There is one log."""
     fromTime: Seconds | None = None
     """Seconds since the epoch, inclusive."""
     afterMsg: str | None = None
-    """After this `replicationGroupMsgId` (`rmid1:…`)."""
+    """The replay starts after this `replicationGroupMsgId` (`rmid1:…`)."""
     start: str | None = Field(
         None,
         description="Ours: any start: `beginning`, `last`, `last:100`, a date, `10m`, `rmid1:…`, `#123`, "
         "`point:<name>`, `message-id:<id>`, `match:<selector>`.",
     )
     missing: Literal["fail", "clamp"] = "fail"
-    """Ours: `clamp` takes the nearest place where the start is not in the log (any more)."""
+    """Ours: if the start is not, or no longer, in the log, `clamp` starts at the nearest message that is."""
     keepUnlogged: bool = False
-    """Ours: what lies there and the log does not have stays, in its place among what is replayed."""
+    """Ours: messages on the endpoint that the log does not have stay, in their place among the replayed ones."""
 
     def place(self) -> ReplayStart:
         """The start.
@@ -158,16 +158,16 @@ class StartReplay(Body):
 
 
 class GuardedReplay(StartReplay):
-    """A replay that is to begin, and what it must be."""
+    """A replay to be started, and its conditions."""
 
     replayName: Annotated[str, Field(max_length=200)] | None = None
-    """Ours: what it is called on record, and on its messages (`x-opt-replay-name`)."""
+    """Ours: the name of the replay in its record, and on its messages (`x-opt-replay-name`)."""
     expectedMsgCount: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    """Ours: how many messages it has to bring (`msgCount` of the preview), else it is refused."""
+    """Ours: the replay is refused unless it brings this many messages (`msgCount` of the preview)."""
     ifLossAtMost: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
         None,
-        description="Ours: how many messages may be dropped that neither log nor archive has (`lossMsgCount` of the "
-        "preview), else it is refused.",
+        description="Ours: the replay is refused if it drops more messages than this that neither log nor archive has "
+        "(`lossMsgCount` of the preview).",
     )
 
 
@@ -175,7 +175,7 @@ class CancelReplay(Body):
     """How a replay is ended."""
 
     forceComplete: bool = False
-    """Keep on the endpoint what was replayed so far."""
+    """Keep the messages that were replayed so far on the endpoint."""
 
 
 class _TopicCount(TypedDict):
@@ -234,7 +234,7 @@ def _add_replays(collection: Collection) -> None:
     async def preview_replay(
         request: Request, administration: OfVpn, endpoint: Found, body: StartReplay
     ) -> Attributes:
-        """Ours: what a replay would bring, without doing it."""
+        """Ours: what a replay would bring; nothing is changed."""
         preview = await while_waiting(
             request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
         )
@@ -242,7 +242,7 @@ def _add_replays(collection: Collection) -> None:
 
     @_ACTION.put(f"{path}/cancelReplay", right)
     async def cancel_replay(administration: OfVpn, endpoint: Found, body: CancelReplay | None = None) -> None:
-        """End the replay under way."""
+        """End the running replay."""
         force = body is not None and body.forceComplete
         await administration.cancel_replay(endpoint, force_complete=force)
 
@@ -266,43 +266,43 @@ ReplayName = Annotated[str, Field(max_length=200)]
 
 
 class StartCopy(Body):
-    """What of the log is published again, and where."""
+    """Which part of the log is published again, and to which address."""
 
     start: Text = "beginning"
-    """Any start, as `startReplay` has it; `live` is none for a copy."""
+    """Any start that `startReplay` takes; a copy cannot start at `live`."""
     until: Text | None = None
-    """The last message: `now`, a date, `#123` or `rmid1:…`. Without, and at most, what the log has now."""
+    """The last message: `now`, a date, `#123` or `rmid1:…`. By default, and at most, the newest message now."""
     missing: Literal["fail", "clamp"] = "fail"
-    """`clamp` takes the nearest place where the start is not in the log (any more)."""
+    """If the start is not, or no longer, in the log, `clamp` starts at the nearest message that is."""
     subscriptions: list[Text] = Field([])
-    """Topic patterns; none for all. `!` in front leaves out what the others match."""
+    """Topic patterns; without any, all topics. A leading `!` makes a pattern an exception."""
     selector: Text = ""
-    """A selector that the messages match."""
+    """A selector that the messages have to match."""
     target: Text
     """An address: `queue://NAME` or `topic://TOPIC`."""
     replayTarget: ReplayName = ""
-    """Whose address that is: the label of a `replay_target` of the configuration. Without, this Message VPN's."""
+    """The label of the configured `replay_target` that has the address; empty for this Message VPN."""
     rate: Rate | None = None
     """Messages a second, at most."""
     speed: Rate | None = None
-    """A factor of the pace at which they were published."""
+    """How fast, as a factor of the pace at which the messages were published."""
     name: ReplayName = ""
-    """What it is called; without, by who asks and when."""
+    """The job's name; by default it is made of the requester and the time."""
 
 
 class ReturnDead(Body):
-    """Which dead letters are sent back, and where."""
+    """Which dead letters are sent back, and to which address."""
 
     selector: Text = ""
-    """A selector that the messages match."""
+    """A selector that the messages have to match."""
     target: Text = ""
-    """An address; without, where each of them died."""
+    """An address; by default, the endpoint where each message died."""
     rate: Rate | None = None
     """Messages a second, at most."""
     limit: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """So many at most; 0 for all."""
+    """How many messages at most; 0 is all."""
     name: ReplayName = ""
-    """What it is called; without, by who asks and when."""
+    """The job's name; by default it is made of the requester and the time."""
 
 
 class OfReplay(Body):
@@ -361,7 +361,7 @@ def _add_command(name: str, summary: str, command: _Command) -> None:
 
 
 _add_command("pauseReplay", "Ours: pause a job", lambda job, by: job.pause())
-_add_command("resumeReplay", "Ours: have a paused job go on", lambda job, by: job.resume())
+_add_command("resumeReplay", "Ours: resume a paused job", lambda job, by: job.resume())
 _add_command("cancelReplay", "Ours: end a job; what it has published stays", lambda job, by: job.cancel(by))
 
 
@@ -392,10 +392,10 @@ async def dead(
     endpoint: OfQueue,
     paging: Pages,
     by: Annotated[
-        Literal["reason", "endpoint", "both"], Query(description="Ours: what tells groups apart.")
+        Literal["reason", "endpoint", "both"], Query(description="Ours: what the letters are grouped by.")
     ] = "both",
 ) -> ListAnswer:
-    """Ours: what lies on a queue, counted by why and where it died."""
+    """Ours: the dead letters of a queue, counted by reason and by endpoint."""
     groups = await while_waiting(request, count_dead(administration.vpn.listing, endpoint, by))
     found = {
         f"{reason}\n{origin}": {

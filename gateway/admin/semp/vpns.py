@@ -22,17 +22,17 @@ from gateway.vpn.upkeep.trends import Sampler
 
 
 class VpnBody(Body):
-    """What can change of a Message VPN while it runs."""
+    """The attributes of a Message VPN that can change while it runs."""
 
     # An alias is the name of the setting.
     enabled: bool | None = None
-    """Off disconnects its clients, and lets none in."""
+    """`false` disconnects its clients, and refuses new ones."""
     createQueuesEnabled: bool | None = Field(None, serialization_alias="create_queues")
-    """Ours: whether first use makes a queue."""
+    """Ours: whether a queue is made when it is first used."""
 
 
 class NewVpn(VpnBody):
-    """A Message VPN to be made: enabled, unless it says otherwise."""
+    """The Message VPN to be made; enabled by default."""
 
     msgVpnName: Annotated[str, Field(exclude=True)]
     """1 to 64 characters of A-Z a-z 0-9 . _ -"""
@@ -174,7 +174,7 @@ async def delete(request: Request, administration: OfVpn) -> None:
 
 @_GATEWAY_ACTION.put("/reload", rights.GATEWAY_CHANGED, RELOADED)
 async def reload(request: Request) -> Attributes:
-    """Ours: read the configuration file again, and take what can change."""
+    """Ours: read the configuration file again, and apply every change that needs no restart."""
     try:
         reloaded = await resources_of(request).gateway.reload()
     except ConfigError as error:
@@ -187,7 +187,7 @@ async def reload(request: Request) -> Attributes:
 
 @_GATEWAY_MONITOR.get("/configuration", rights.GATEWAY_SEEN, CONFIGURATION)
 async def configuration(request: Request) -> Attributes:
-    """All settings in force, with what administrators changed; secrets are left out."""
+    """All settings in effect, including what administrators changed; without secrets."""
     settings = resources_of(request).gateway.vpns.settings
     # On a thread: the configuration may have thousands of queues.
     toml = await asyncio.get_running_loop().run_in_executor(None, partial(effective_toml, settings))
@@ -223,7 +223,7 @@ async def vpn_state(request: Request, vpn: Name) -> Attributes:
 
 @_MONITOR.list("/{vpn}/alarms", rights.WHOLE_VPN, ALARM)
 async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
-    """Ours: alarms that hold now."""
+    """Ours: the active alarms."""
     waiting = resources_of(request).waiting.get(vpn)
     active = waiting.alarms.active() if waiting is not None else vpn_of(request, vpn).vpn.alarms.active()
     found = {
@@ -238,8 +238,8 @@ async def alarms(request: Request, vpn: Name, paging: Pages) -> ListAnswer:
 
 @_MONITOR.get("/{vpn}/rates", rights.WHOLE_VPN, RATES)
 async def rates(administration: OfVpn) -> Attributes:
-    """What was published, settled and refused in each interval of the last hour, the oldest first; refusals
-    are of the whole gateway.
+    """Messages published and settled, and refusals, in each interval of the last hour, the oldest first; refusals are
+    of the whole gateway.
     """
     vpn, found = administration.vpn, administration.vpn.rates
     return sampled(vpn.name, found, **{name: found.counts(name) for name in _RATES})
@@ -247,7 +247,7 @@ async def rates(administration: OfVpn) -> Attributes:
 
 @_MONITOR.list("/{vpn}/refusals", rights.WHOLE_VPN, REFUSAL)
 async def refusals(_administration: OfVpn, paging: Pages) -> ListAnswer:
-    """What clients were refused since the start, by AMQP condition; of the whole gateway."""
+    """Refusals since the start of the gateway, by AMQP condition; of the whole gateway."""
     return await paging.answer(REFUSALS, lambda reason: {"reason": reason, "count": REFUSALS[reason]})
 
 

@@ -381,8 +381,8 @@ async def _write(send: Send, piece: bytes) -> None:
 _OFFSET: Final = re.compile(r"[0-9]{1,19}")
 
 LAST_EVENT_ID: Final = (
-    "The offset of the last message that came: those after it are sent, whatever the start says. A browser says it "
-    "when it connects again."
+    "The offset of the last message that the client received: the messages after it are sent, whatever the start says. "
+    "A browser sends it when it connects again."
 )
 
 
@@ -504,35 +504,37 @@ def start_of(
     options = {"replay-start": start, "until": until, "missing": missing, "replay-name": name}
     found = from_options({option: value for option, value in options.items() if value is not None})
     if found is None:
-        raise ReplayStartError("There is no start.")
+        raise ReplayStartError("The start is missing.")
     return found
 
 
 # --- the route ---------------------------------------------------------------------------------------------------
 
 _FROM: Final = (
-    "Where to begin, as every start is written: `beginning`, a date, `10m` (ago), `#123`, `rmid1:…`, `point:NAME`, "
-    "`message-id:ID`, `match:SELECTOR`, `last`, `last:N`, `live`. Without it JSON lines "
-    "begin at the beginning, and events live."
+    "Where to begin, as any replay start: `beginning`, a date, `10m` (ago), `#123`, `rmid1:…`, `point:NAME`, "
+    "`message-id:ID`, `match:SELECTOR`, `last`, `last:N`, `live`. By default JSON lines "
+    "begin at the beginning, and events at `live`."
 )
 _UNTIL: Final = (
-    "Where to end: `now`, a date, `#123` or `rmid1:…`. Without it JSON lines end with what is there now, and events "
-    "never do."
+    "Where to end: `now`, a date, `#123` or `rmid1:…`. By default JSON lines end with the newest message "
+    "now, and events do not end."
 )
 _NAME: Final = (
-    "What this replay is called: history has it as the annotation `x-opt-replay-name`, and what is published from now "
-    "on has not."
+    "The name of this replay: the annotation `x-opt-replay-name` of messages that were published before the request; "
+    "live messages do not have it."
 )
 _ANSWERS: Final[Responses] = {
     **REFUSALS,
     200: {
-        "description": "Messages, each as `rewind tail --json` prints it: a line each or, asked for with "
-        "`Accept: text/event-stream`, an event each, whose `id` is the offset.",
+        "description": "Messages in the JSON form of `rewind tail --json`: one a line, or, with "
+        "`Accept: text/event-stream`, one an event, whose `id` is the offset.",
         "content": {
             form.content_type: {"schema": {"type": "string"}} for form in (JsonLines, ServerSentEvents)
         },
     },
-    204: {"description": "Of events that end: all came before, and a browser need not connect again."},
+    204: {
+        "description": "Events with an end: the client has received all of them, and a browser does not connect again."
+    },
 }
 
 _ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"])
@@ -545,13 +547,14 @@ class _Asked:
     start: Annotated[str | None, Query(alias="from", description=_FROM, max_length=5_000)] = None
     until: Annotated[str | None, Query(description=_UNTIL, max_length=100)] = None
     missing: Annotated[
-        str | None, Query(description="`clamp`: where the start is not in the log, the nearest that is.")
+        str | None,
+        Query(description="`clamp`: if the start is not in the log, begin at the nearest message that is."),
     ] = None
     selector: Annotated[
-        str | None, Query(description="A JMS selector that messages pass.", max_length=5_000)
+        str | None, Query(description="A JMS selector that the messages have to match.", max_length=5_000)
     ] = None
     name: Annotated[str | None, Query(description=_NAME, max_length=NAME_CHARACTERS)] = None
-    limit: Annotated[int | None, Query(ge=1, le=MAX_OFFSET, description="At most so many.")] = None
+    limit: Annotated[int | None, Query(ge=1, le=MAX_OFFSET, description="How many messages at most.")] = None
 
 
 @_ROUTER.operation("GET", "/log", rights.LOG_READ, response_class=Response, responses=_ANSWERS)
@@ -563,7 +566,7 @@ async def read(
     vpn: VpnQuery = "default",
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
 ) -> Response:
-    """Messages of the log, and on: as JSON lines or as Server-Sent Events."""
+    """Read the log, then live messages, as JSON lines or as Server-Sent Events."""
     is_events = ServerSentEvents.content_type in request.headers.get("accept", "").lower()
     for pattern in subscribe:
         TopicPattern.parse(pattern)

@@ -235,22 +235,22 @@ SILENCE_S: Final = 30.0
 
 
 class LineProblem(envelope.Problem):
-    """Why a line was not taken."""
+    """Why a line was refused."""
 
-    line: int = Field(description="Its number, from 1.")
-    condition: str = Field(description="The AMQP condition that an AMQP client would be told.")
+    line: int = Field(description="The number of the line, from 1.")
+    condition: str = Field(description="The condition that an AMQP client would get.")
 
 
 class Published(BaseModel):
-    """What became of the lines."""
+    """The outcome of the lines."""
 
     accepted: int = Field(description="Messages that are durable.")
-    refused: int = Field(description="Lines that were not taken.")
-    errors: list[LineProblem] = Field(description=f"Why; of the first {MOST_ERRORS} of them.")
+    refused: int = Field(description="Lines that were refused.")
+    errors: list[LineProblem] = Field(description=f"Why, for the first {MOST_ERRORS} refused lines.")
 
 
 class PublishAnswer(BaseModel):
-    """All were taken, and are durable."""
+    """All messages were accepted, and are durable."""
 
     data: Published
     links: dict[str, str]
@@ -258,7 +258,7 @@ class PublishAnswer(BaseModel):
 
 
 class PublishFailure(BaseModel):
-    """Not all were taken; without `data`, none was read."""
+    """Not all lines were accepted; without `data`, no line was read."""
 
     meta: envelope.FailureMeta
     data: Published | None = None
@@ -269,13 +269,13 @@ _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
         code: {**answer, "model": PublishFailure} if "model" in answer else answer
         for code, answer in envelope.REFUSALS.items()
     },
-    200: {"model": PublishAnswer, "description": "All are durable"},
+    200: {"model": PublishAnswer, "description": "All messages are durable"},
 }
 _BODY: Final = {
     "requestBody": {
         "required": True,
-        "description": "A message a line, as `rewind tail --json` prints one; `body` is all that it needs. A line has "
-        f"at most {MOST_LINE_BYTES:,} bytes; there may be any number of them.",
+        "description": "One message a line, in the JSON form of `rewind tail --json`; only `body` is required. A line "
+        f"has at most {MOST_LINE_BYTES:,} bytes; there may be any number of lines.",
         "content": {
             "application/x-ndjson": {
                 "schema": {"type": "string"},
@@ -299,7 +299,7 @@ async def _pieces(request: Request) -> AsyncIterator[bytes]:
             async with asyncio.timeout(SILENCE_S):
                 piece = await anext(pieces, None)
         except TimeoutError:
-            raise HTTPException(408, f"The body has not gone on for {SILENCE_S:g} s.") from None
+            raise HTTPException(408, f"Nothing more of the body has arrived for {SILENCE_S:g} s.") from None
         except ClientDisconnect:
             raise HTTPException(LEFT, "the client left") from None
         if piece is None:
@@ -316,9 +316,7 @@ def _answer(request: Request, submission: Submission) -> JSONResponse:
     if submission.refused_count:
         first = submission.errors[0]
         count = submission.accepted_count + submission.refused_count
-        text = (
-            f"{submission.refused_count} of {count} not taken; line {first['line']}: {first['description']}"
-        )
+        text = f"{submission.refused_count} of {count} lines refused; line {first['line']}: {first['description']}"
         status = 503 if submission.has_store_failed else 400
         more = {key: first[key] for key in ("replayError", "subcode") if key in first}
         return envelope.told(request, envelope.SempError(first["status"], text, status), data, **more)
@@ -336,7 +334,7 @@ async def publish(
     address: PublishedTo,
     vpn: VpnQuery = "default",
 ) -> JSONResponse:
-    """Publish a JSON message a line; answered when all are durable."""
+    """Publish messages, one JSON text a line; the answer comes when all are durable."""
     found = serving_vpn(request, vpn)
     with admitted(request, user.name or ANONYMOUS_USER, found.name, address, is_sender=True) as client:
         topic = topic_at(address, found.endpoints, found.publishing)
@@ -345,7 +343,9 @@ async def publish(
         try:
             await submission.take(_pieces(request))
         except Refused as refused:
-            raise envelope.SempError("FAIL", f"{refused.text}; some lines may have been taken", 503) from None
+            raise envelope.SempError(
+                "FAIL", f"{refused.text}; some lines may have been accepted", 503
+            ) from None
         finally:
             refused_count = {log_keys.REFUSED: submission.refused_count}
             log.info("http_published", **client.log_values(topic), **refused_count)

@@ -60,15 +60,15 @@ def answer(sock: socket.socket) -> bytes:
     return found
 
 
-EXPECTED = "A JSON object is expected as body, with Content-Type: application/json."
+EXPECTED = "The body has to be a JSON object, with Content-Type: application/json."
 
 
 def test_a_body_that_cannot_be_taken_is_told_what_is_expected(api: Api) -> None:
     """JSON that Python cannot parse is a PARSE_ERROR; a body that is no JSON object is told what is expected."""
     for body, headers, kind, says in (
-        (b'{"queueName":"\xff"}', JSON, "PARSE_ERROR", "no JSON"),
-        (b"[" * 100_000, JSON, "PARSE_ERROR", "no JSON"),
-        (b'{"queueName":' + b"1" * 5_000 + b"}", JSON, "PARSE_ERROR", "no JSON"),
+        (b'{"queueName":"\xff"}', JSON, "PARSE_ERROR", "JSON"),
+        (b"[" * 100_000, JSON, "PARSE_ERROR", "JSON"),
+        (b'{"queueName":' + b"1" * 5_000 + b"}", JSON, "PARSE_ERROR", "JSON"),
         (b"[]", JSON, "INVALID_PARAMETER", EXPECTED),
         (b'{"queueName":"q"}', {}, "INVALID_PARAMETER", EXPECTED),
         (b'{"queueName":"q"}', {"Content-Type": "text/plain"}, "INVALID_PARAMETER", EXPECTED),
@@ -105,7 +105,7 @@ def test_another_method_is_told_which_there_are(api: Api) -> None:
     assert error(answer) == (
         405,
         "NOT_SUPPORTED",
-        "PUT is nothing to do here; DELETE, GET, PATCH may be. See /openapi.json.",
+        "PUT is not possible here; possible: DELETE, GET, PATCH. See /openapi.json.",
     )
 
 

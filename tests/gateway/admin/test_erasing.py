@@ -307,7 +307,7 @@ def test_the_verb_asks_before_it_erases(gateway: RunningGateway, client: Client)
         ran = CliRunner().invoke(main, ["log", "erase", *words, "--admin", url], **more)
         return ran.exit_code, ran.output
 
-    assert "2 messages would be erased (1, 2); not there: 9" in rewind("1", "#2", "9", "--preview")[1]
+    assert "2 messages would be erased (1, 2); not found: 9" in rewind("1", "#2", "9", "--preview")[1]
     assert rewind("1", input="n\n")[0] != 0
     reader = client.receiver("log://a?replay-start=beginning").drain()
     assert not any(map(is_marker, reader))

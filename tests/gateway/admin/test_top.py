@@ -138,7 +138,7 @@ def test_looks_are_lines_for_a_program_and_without_a_terminal(api: Api, client: 
     ran = top(str(api.http.base_url), "--count", "2")
     assert ran.exit_code == 0, ran.output
     assert ran.stdout.count("default  up") == 2
-    assert "known from the next look on" in ran.stdout
+    assert "known from the next refresh on" in ran.stdout
     assert "in 0.0 messages a second" in ran.stdout
     assert "\x1b" not in ran.stdout
 

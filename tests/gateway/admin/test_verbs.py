@@ -84,7 +84,7 @@ def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> N
         ran = api.rewind("replay", *words)
         return ran.exit_code, ran.output
 
-    assert run("list") == (0, "There is no replay on record.\n")
+    assert run("list") == (0, "There are no replays.\n")
     assert run("start", "q", "--name", "monday", "--from", "#2")[0] == 0
     assert run("start", "q", "--name", "monday")[0] == 1
     started = api.act("/queues/r/startReplay", {})
@@ -399,7 +399,7 @@ def test_a_queue_is_made_filled_and_purged(rewind: Rewind, client: Client) -> No
     rewind("subscription", "add", "q", "a/>")
     assert "a/>" in rewind("subscription", "list", "q")
     client.sender("topic://a/1").send_all([data("more")])
-    assert "1 message dropped" in rewind("queue", "purge", "q")
+    assert "1 message deleted" in rewind("queue", "purge", "q")
     assert "exclusive" in rewind("queue", "list")
     rewind("subscription", "remove", "q", "a/>")
     rewind("queue", "delete", "q")
@@ -486,10 +486,13 @@ def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> Non
     """A delayed message is listed with its delivery time, and then released or cancelled."""
     rewind("queue", "create", "q")
     send = ["send", "q", "--delay", "2h", "--url", gateway.url]
-    for verb, told in (("release-delayed", "waits no longer"), ("cancel-delayed", "will not be delivered")):
+    for verb, told in (
+        ("release-delayed", "is no longer delayed"),
+        ("cancel-delayed", "will not be delivered"),
+    ):
         ran = CliRunner().invoke(main, send, input="later\n")
         assert ran.exit_code == 0, ran.output
-        assert re.search("^messages that wait for.* 1$", rewind("queue", "show", "q"), re.MULTILINE)
+        assert re.search("^delayed messages.* 1$", rewind("queue", "show", "q"), re.MULTILINE)
         shown = rewind("queue", "delayed", "q")
         assert "due" in shown
         assert "rmid1:" in shown
@@ -497,7 +500,7 @@ def test_what_waits_for_its_time(rewind: Rewind, gateway: RunningGateway) -> Non
         replay_id = found["replicationGroupMsgId"]
         assert (found["deliveryCount"], found["isRetry"]) == (0, False)
         assert rewind("queue", verb, "q", replay_id).strip() == f"{replay_id} {told}"
-        assert rewind("queue", "delayed", "q").strip() == "no message waits for its time"
+        assert rewind("queue", "delayed", "q").strip() == "no delayed messages"
 
 
 def test_the_newest_values(rewind: Rewind, client: Client) -> None:

@@ -227,9 +227,9 @@ def _example(argument: click.Parameter) -> str:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--vpn", "a", "queue", "--vpn", "b", "list"], "--vpn is said twice, 'a' and 'b': keep one"),
-        (["--vpn", "a", "queue", "list", "--vpn=b"], "--vpn is said twice, 'a' and 'b': keep one"),
-        (["queue", "list", "--vpn", "a", "--vpn", "b"], "--vpn is said twice, 'a' and 'b': keep one"),
+        (["--vpn", "a", "queue", "--vpn", "b", "list"], "--vpn is given twice, as 'a' and 'b': keep one"),
+        (["--vpn", "a", "queue", "list", "--vpn=b"], "--vpn is given twice, as 'a' and 'b': keep one"),
+        (["queue", "list", "--vpn", "a", "--vpn", "b"], "--vpn is given twice, as 'a' and 'b': keep one"),
         (
             ["--json", "store", "check", "f"],
             "`rewind store check` takes no --json; `rewind store check --help` says",

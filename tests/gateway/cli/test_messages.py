@@ -155,14 +155,14 @@ def test_a_start_before_the_log(rewind: Rewind) -> None:
         (["tail", "log://>", "--consume"], 2, "--consume is for queues"),
         (["tail", "queue://"], 2, "queue"),
         (["tail", "orders", "--until", "now"], 2, "no start and no end"),
-        (["tail", "log://>", "--clamp"], 2, "there is none"),
-        (["send", ""], 2, "say where to"),
-        (["send"], 2, "say where to"),
+        (["tail", "log://>", "--clamp"], 2, "--clamp needs --from"),
+        (["send", ""], 2, "name the target"),
+        (["send"], 2, "name the target"),
         (["send", "log://a"], 1, "never sent to"),
         (["send", "orders", "--property", "novalue"], 2, "KEY=VALUE"),
-        (["send", "orders", "--json", "--subject", "s"], 2, "--json has all"),
+        (["send", "orders", "--json", "--subject", "s"], 2, "a line of --json has"),
         (["send", "orders", "--vpn", "nowhere"], 1, "nowhere"),
-        (["send", "orders", "--topic", "a", __file__], 2, "both say where to"),
+        (["send", "orders", "--topic", "a", __file__], 2, "both name the target"),
     ],
 )
 def test_what_is_wrong_is_said(rewind: Rewind, arguments: list[str], status: int, says: str) -> None:
@@ -201,7 +201,7 @@ def test_a_server_that_does_not_speak_amqp(monkeypatch: pytest.MonkeyPatch) -> N
         url = f"amqp://127.0.0.1:{server.getsockname()[1]}"
         result = CliRunner().invoke(main, ["tail", "log://>", "--url", url])
     assert result.exit_code == 1
-    assert "no AMQP comes from there" in result.stderr
+    assert "the peer does not speak AMQP" in result.stderr
 
 
 def test_who_is_not_let_in(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_who_is_not_let_in(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("REWIND_PASSWORD", "guessed")
     result = rewind("tail", "log://>", "--user", "bob")
     assert result.exit_code == 1
-    assert "'bob' was not let in" in result.stderr
+    assert "'bob' was refused" in result.stderr
 
 
 def test_where_to_go_on(rewind: Rewind, gateway: RunningGateway) -> None:
@@ -294,7 +294,7 @@ def test_an_output_that_is_full(gateway: RunningGateway) -> None:
         )
     assert (result.returncode, result.stderr) == (
         1,
-        "rewind: what came could not be written: No space left on device\n",
+        "rewind: the output could not be written: No space left on device\n",
     )
 
 
@@ -324,7 +324,7 @@ def test_standard_input_may_stay_open(gateway: RunningGateway) -> None:
         gateway.stop()
         said = process.stderr.read()
         assert process.wait(20) == 1, said
-    assert "there is no connection, or no longer" in said
+    assert "there is no connection, or it was lost" in said
     assert "of 1 accepted" in said
     assert "Fatal" not in said
 

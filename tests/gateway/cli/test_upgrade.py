@@ -45,18 +45,18 @@ def test_by_a_configuration(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.output.splitlines() == [
         f"default: {file}",
-        "  step m006_last_values: at once",
-        "  step m007_dedup: at once",
+        "  step m006_last_values: immediately",
+        "  step m007_dedup: immediately",
         "  changes 'orders': priorities from false to true, max_redelivery from 3 to 5, dead_message_queue from "
         '"orders.dead" to ""',
-        "  arranges 33 messages on 'orders' anew, for its priorities",
-        "  makes the stream 'history' a queue, or is refused if messages are lost by that",
+        "  arranges 33 messages on 'orders' again, by priority",
+        "  makes the stream 'history' a queue, or is refused if that would lose messages",
         "  makes the stream 'more'",
         "  indexes 'flight' from the next message on",
-        "  indexes 'order' no more",
-        "  way back: none but a backup: the version before refuses what has taken these steps",
+        "  no longer indexes 'order'",
+        "  way back: only a backup: the previous version refuses a store with these steps",
         f"other: {tmp_path}/other.db",
-        "  is not there: a start makes it",
+        "  does not exist: a start makes it",
     ]
     first, second = map(
         json.loads, asked(tmp_path / "rewind.toml", "--data", tmp_path, "--json").output.splitlines()

@@ -213,7 +213,7 @@ def test_what_was_trimmed_before_it_was_archived_is_told(log: StoredLog, to: str
     archiver(log, to).run()
     log.publish(20)
     log.trim(60)
-    with pytest.raises(DataLoss, match="The log begins at 60, and the archive ends at 50"):
+    with pytest.raises(DataLoss, match="The log begins at 60, but the archive ends at 50"):
         archiver(log, to).run()
     run = archiver(log, to)
     run.skip_lost = True
@@ -349,7 +349,7 @@ def test_a_commit_that_cannot_be_read_is_told(
 def test_a_table_of_something_else_is_refused(log: StoredLog, to: str) -> None:
     """The archiver adds nothing to a Delta table that is not an archive."""
     write_deltalake(to, pa.table({"offset": [1]}))
-    with pytest.raises(ArchiveError, match="is no archive of a replay log"):
+    with pytest.raises(ArchiveError, match="is not an archive of a replay log"):
         archiver(log, to).run()
 
 

@@ -214,7 +214,7 @@ def test_of_another_log_nothing_is_read(one: Archived) -> None:
     """An archive of another generation is reported as a problem, and none of its messages is returned."""
     other = ArchivedLog(one.log._where, GENERATION + 1, page_rows=10, page_bytes=1_000)
     assert other.look().generation == GENERATION
-    assert other.problem == "it is of generation 7 of the log, and this one is 8"
+    assert other.problem == "it is of generation 7 of the log, but the log has generation 8"
     with pytest.raises(LogTrimmed):
         other.log_page(one.first, one.last, ())
 

@@ -148,7 +148,7 @@ def test_what_changed_between_two_runs_is_copied(
     with closing(writing_to(filled)) as connection:
         commit(connection, [publication(20_002, [b"new"] * 5, time_ms=MADE_MS + 9)])
     # The changes above break a promise: the copy has them, but its check fails.
-    with pytest.raises(StoreError, match=r"message 45 is held by"):
+    with pytest.raises(StoreError, match=r"message 45 is on record as held by"):
         copied(filled, target)
     assert rows_of(target) == rows_of(filled) | {"log": rows_of(target)["log"]}
 
@@ -157,9 +157,9 @@ def test_only_nothing_is_copied_over(filled: Path, fresh: Callable[[], Path], tm
     """A target that has a store, or the unfinished copy of another store, is refused and stays as it is."""
     other = fresh()
     before = rows_of(other)
-    with pytest.raises(StoreError, match="there is a store already"):
+    with pytest.raises(StoreError, match="it has a store already"):
         copied(filled, other)
-    with pytest.raises(StoreError, match="there is a store already"):
+    with pytest.raises(StoreError, match="it has a store already"):
         copied(filled, filled)
     assert rows_of(other) == before
     target = tmp_path / "target.db"
@@ -179,9 +179,9 @@ def test_the_source_is_closed_and_the_copy_goes_on(filled: Path, tmp_path: Path)
     assert first.has_closed
     again = copied(filled, target)
     assert (again.messages, again.copied.messages) == (first.messages, 0)
-    with pytest.raises(StoreError, match=rf"it was copied to {target}"):
+    with pytest.raises(StoreError, match=rf"its copy {target}"):
         copied(filled, tmp_path / "other.db")
-    with pytest.raises(StoreError, match=rf"it was copied to {target}"):
+    with pytest.raises(StoreError, match=rf"its copy {target}"):
         open_file(filled, MADE_MS, synchronous="OFF")
     # The copy is a store like any other, and can be copied in turn.
     copied(target, tmp_path / "third.db")
@@ -272,7 +272,7 @@ def test_another_generation_by_hand(filled: Path, tmp_path: Path) -> None:
             renew(tables, 100)
     with (
         closing(SqliteTables(tmp_path / "empty.db", is_target=True)) as tables,
-        pytest.raises(StoreError, match="it is no store of a gateway"),
+        pytest.raises(StoreError, match="it is not a store of a gateway"),
     ):
         renew(tables, 100)
 

@@ -312,82 +312,82 @@ DAMAGES: Final[Mapping[str, str]] = {
         f"update message set time = {MADE_MS + 8} where id = 14"
     ),
     "message 13 is not what was written": "update message set topic = 'other' where id = 13",
-    "message 14 begins at byte 2 of 1": "update message set bare = 2 where id = 14",
-    "message 5 is held by 2 endpoints on record, and 1 need it": "update cursor set floor = 5 where number = 2",
-    "message 6 is held by 1 endpoints on record, and 0 need it": "delete from garbage",
+    "the bare message of message 14 begins at byte 2 of 1": "update message set bare = 2 where id = 14",
+    "message 5 is on record as held by 2 endpoints, but 1 need it": "update cursor set floor = 5 where number = 2",
+    "message 6 is on record as held by 1 endpoints, but 0 need it": "delete from garbage",
     f"message 3 is on route {BOTH}, which does not exist": f"delete from route where number = {BOTH}",
-    f"message 13 is on route {route(1, 3, priority=4).number} of priority 5, and its header says 4": (
+    f"message 13 is on route {route(1, 3, priority=4).number} of priority 5, but its header says 4": (
         "update route set priority = 5 where priority = 4"
     ),
-    "endpoint 3 (p) has a cursor 3 without part 7": "delete from cursor where number = 3 and part = 7",
-    "endpoint 1 (q) has a cursor 1 with a part 5, which it does not deliver by": (
+    "endpoint 3 (p) has cursor 3, which lacks part 7": "delete from cursor where number = 3 and part = 7",
+    "endpoint 1 (q) has cursor 1 with part 5, which is not one of its priorities": (
         "insert into cursor values (1, 5, 0, 0, 0, 0)"
     ),
-    "message 13 lies on endpoint 3 (p), which delivers by priority, and its route has none": (
+    "message 13 is queued on endpoint 3 (p), which delivers by priority, but its route has no priority": (
         "update route set priority = null"
     ),
-    "part -1 of cursor 1 has 8 messages with 18 bytes on record, and 7 with 18 lie there up to 14": (
+    "part -1 of cursor 1 has 8 messages with 18 bytes on record, but its backlog up to 14 has 7 messages": (
         "update cursor set messages = messages + 1 where number = 1"
     ),
     "part 4 of cursor 3 has 0 messages with 7 bytes on record": (
         "update cursor set size_bytes = 7 where number = 3 and part = 4"
     ),
-    "part -1 of cursor 9 is done with everything up to 15, and the log's last id is 14": (
+    "part -1 of cursor 9 has settled everything up to 15, but the log's last id is 14": (
         "update cursor set floor = 15 where number = 9"
     ),
-    "part -1 of cursor 9 is counted up to 15, and the log's last id is 14": (
+    "the backlog of part -1 of cursor 9 is counted up to 15, but the log's last id is 14": (
         "update cursor set counted_id = 15 where number = 9"
     ),
-    "part -1 of cursor 9 has a range from 14 to 15, and the log's last id is 14": (
+    "part -1 of cursor 9 has a range from 14 to 15, but the log's last id is 14": (
         "insert into cursor_range values (9, -1, 14, 15)"
     ),
-    "part -1 of cursor 1 has a range from 4, and the one before it goes to 5": (
+    "part -1 of cursor 1 has a range from 4, but the range before it ends at 5": (
         "update cursor_range set last = 5 where number = 1 and first = 2"
     ),
     "part -1 of cursor 9 has a range from 2, below its floor 3": "insert into cursor_range values (9, -1, 2, 9)",
-    "1 ranges are of part -1 of cursor 8, which does not exist": "insert into cursor_range values (8, -1, 2, 9)",
-    "cursor 9 is neither an endpoint's nor a replay's, nor is it worked off": "update endpoint set replay = null",
-    "cursor 1 is worked off, and is endpoint 1's (q)": "insert into garbage values (1, 1, 0)",
+    "1 ranges belong to part -1 of cursor 8, which does not exist": "insert into cursor_range values (8, -1, 2, 9)",
+    "cursor 9 belongs to no endpoint and no replay, and was not dropped": "update endpoint set replay = null",
+    "cursor 1 was dropped, but endpoint 1 (q) still uses it": "insert into garbage values (1, 1, 0)",
     "cursor 1 refers to message 77, which does not exist": "insert into reference values (1, 77)",
-    "1 references are of cursor 8, which does not exist": "insert into reference values (8, 9)",
+    "1 references belong to cursor 8, which does not exist": "insert into reference values (8, 9)",
     "cursor 1 counts failed deliveries of message 77, which does not exist": "insert into attempt values (1, 77, 1)",
-    "1 attempts are of cursor 8, which does not exist": "insert into attempt values (8, 3, 1)",
-    "message 77 waits for its time by cursor 1, and does not exist": "insert into delayed values (1, 5, 77, 1, 0)",
-    "1 messages wait for their time by cursor 8, which does not exist": "insert into delayed values (8, 5, 9, 1, 0)",
-    "message 77 is a value of cursor 1, and does not exist": "insert into last_value values (1, 'k', 77, 1, null)",
-    "1 values are of cursor 8, which does not exist": "insert into last_value values (8, 'k', 9, 1, null)",
-    "1 rows of publishers' ids are of endpoint 77, which does not exist": "insert into dedup values (77, 1, 1, '')",
+    "1 attempts belong to cursor 8, which does not exist": "insert into attempt values (8, 3, 1)",
+    "message 77 is delayed on cursor 1, but does not exist": "insert into delayed values (1, 5, 77, 1, 0)",
+    "1 delayed messages belong to cursor 8, which does not exist": "insert into delayed values (8, 5, 9, 1, 0)",
+    "message 77 is a value of cursor 1, but does not exist": "insert into last_value values (1, 'k', 77, 1, null)",
+    "1 values belong to cursor 8, which does not exist": "insert into last_value values (8, 'k', 9, 1, null)",
+    "1 rows of publishers' ids belong to endpoint 77, which does not exist": "insert into dedup values (77, 1, 1, '')",
     "message 3 was delivered -1 times by cursor 1": "update attempt set count = -1",
-    "number 9 is in use, and the next one to be given out is 9": "update log set next_number = 9",
-    "number 9 is subscribed to b, and is no endpoint": "insert into subscription values (9, 'b')",
-    "the largest content has 5 bytes, above the largest on record of 4": "update log set largest_bytes = 4",
-    "1 rows of the index are of number 1, which indexes no property": "delete from indexed",
-    f"message 14 arrived at {MADE_MS + 9} ms, after the log's last time {MADE_MS} ms, which holds up to 14": (
+    "number 9 is in use, but the next number to be given out is 9": "update log set next_number = 9",
+    "number 9 is subscribed to b, but is not an endpoint": "insert into subscription values (9, 'b')",
+    "the largest content has 5 bytes, but the largest on record has 4": "update log set largest_bytes = 4",
+    "1 rows of the index have number 1, which indexes no property": "delete from indexed",
+    f"message 14 arrived at {MADE_MS + 9} ms, but the log's last time is {MADE_MS} ms, up to message 14": (
         f"update log set last_time = {MADE_MS}"
     ),
-    "the log has 1 bytes on record up to 14, and holds 384": "update log set size_bytes = 1",
-    "the log begins at 16, behind its end: its last id is 14": "update log set first_id = 16",
-    "every cursor counts up to 15, behind the log's end: its last id is 14": "update log set counted_id = 15",
-    "the log is archived up to 15, behind its end: its last id is 14": "update log set archived_id = 15",
-    "point p stands at 16, behind the log's last id 14": "update point set position = 16",
-    "message 3 is filed in segment 5 of the index instead of 0": "update property_value set segment = 5",
+    "the log has 1 bytes on record up to 14, but holds 384": "update log set size_bytes = 1",
+    "the log begins at 16, but its last id is 14": "update log set first_id = 16",
+    "the backlogs are counted up to 15, but the log's last id is 14": "update log set counted_id = 15",
+    "the log is archived up to 15, but its last id is 14": "update log set archived_id = 15",
+    "point p is at 16, beyond the log's last id 14": "update point set position = 16",
+    "message 3 is in segment 5 of the index instead of 0": "update property_value set segment = 5",
 }
 """What the check reports, and the SQL that does the damage."""
 
 OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {
-        "message 3 is in the log, which begins at 4": "update log set first_id = 4",
-        "message 1 is held by 3 endpoints on record, and 2 need it": "update message set held = 3 where id = 1",
+        "message 3 is neither held nor in the log, which begins at 4": "update log set first_id = 4",
+        "message 1 is on record as held by 3 endpoints, but 2 need it": "update message set held = 3 where id = 1",
         # In SQLite the log's row may be older than the newest messages, which the check adds up itself.
-        "the log has 384 bytes on record up to 13, and holds 338": "update log set last_id = 13",
+        "the log has 384 bytes on record up to 13, but holds 338": "update log set last_id = 13",
     },
     "postgresql": {
         "message 14 is above the log's last id 13": "update log set last_id = 13",
-        "message 5 is in the log, and is held by 2 endpoints as if it were not": (
+        "message 5 is in the log, but also stored as held by 2 endpoints": (
             "insert into message (id, time, checksum, route, bare, topic, content) "
             "select id, time, checksum, route, bare, topic, content from held_message where id = 5"
         ),
-        "message 1 is held by 3 endpoints on record, and 2 need it": (
+        "message 1 is on record as held by 3 endpoints, but 2 need it": (
             "update held_message set held = 3 where id = 1"
         ),
     },

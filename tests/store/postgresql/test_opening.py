@@ -116,7 +116,7 @@ def test_a_standby_is_not_waited_for_without_end(
     vpn.gateway(stores).close()
     wait_for_standby(waited_for, "nobody")
     for _ in range(2):
-        with pytest.raises(StoreError, match="synchronous standby, and none answers"):
+        with pytest.raises(StoreError, match="synchronous standby, but none answers"):
             vpn.gateway(stores)
     wait_for_standby(waited_for, "")
     vpn.taken_over(stores).close()
@@ -151,7 +151,7 @@ def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[
     copied(path, there)
     with there.database.connect(there.vpn, "writer") as gateway:
         for source, target in ((there, tmp_path / "b.db"), (path, there)):
-            with pytest.raises(StoreError, match="a gateway waits for it"):
+            with pytest.raises(StoreError, match="a gateway waits to take it over"):
                 copied(source, target)
         gateway.execute("select 1")
     with closing(there.opened()), pytest.raises(StoreHeld):
@@ -206,7 +206,7 @@ def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place
                     (f"% copy {there.vpn}",),
                 )
 
-    with pytest.raises(StoreError, match=r"cannot copy .*Run it again"):
+    with pytest.raises(StoreError, match=r"cannot copy .*run the command again"):
         copied(path, there, step=lost)
     copied(path, there)
 
@@ -240,5 +240,5 @@ def test_what_is_no_store_is_not_opened(path: Path, place: Callable[[], Place], 
     # This open begins a span of the index, whose number must be free in the copy.
     released(lambda: stores.open(there.vpn, 1, options)).close()
     copied(there, path.with_name("back.db"))
-    with pytest.raises(StoreError, match="which goes on with its ids"):
+    with pytest.raises(StoreError, match="it is closed: its copy"):
         released(lambda: stores.open(there.vpn, 1, options))

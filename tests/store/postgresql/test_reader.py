@@ -228,7 +228,7 @@ def test_a_page_lacks_nothing_that_readers_were_not_told_of(vpn: PostgresTables)
     reader.known_marks = ()
     take_out(26, 28)
     for position, patterns in ((1, ()), (1, ("t",)), (28, (">",))):
-        with pytest.raises(TakenOut, match=f"from id {position} on a rule of retention took messages out"):
+        with pytest.raises(TakenOut, match=f"a retention rule removed messages from id {position} on"):
             reader.log_page(position, 46, patterns)
     assert len(reader.log_page(29, 46, ()).rows) == 17
     assert [row[ID] for row in reader.log_page(1, 26, ("u",)).rows] == []

@@ -343,7 +343,7 @@ def test_a_topic_that_is_no_text_any_more_is_damage(three: Path) -> None:
     """A topic that is no UTF-8 fails a read of topics only, as damage, and the check names its message."""
     flip(three, place_of(three, "topic"), change=0x80)
     with reading(three) as reader:
-        with pytest.raises(ReadFailed, match="no text any more"):
+        with pytest.raises(ReadFailed, match="no longer a text"):
             reader.last_matching(lambda topic: False)
         assert reader.damage is not None
         with pytest.raises(DamagedMessage, match=f"message {DAMAGED} is not"):
@@ -433,7 +433,7 @@ def test_what_is_no_gateways_file_is_told_so(tmp_path: Path, content: bytes) -> 
     path = tmp_path / "x.db"
     path.write_bytes(content)
     (found,) = check(path)
-    assert "not a database" in found or "no file of a gateway" in found
+    assert "not a database" in found or "not a gateway's file" in found
     assert path.read_bytes() == content
 
 
@@ -450,7 +450,7 @@ def test_a_file_of_a_later_version_is_told_so(sound: Path) -> None:
         sound,
         "insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', 'm999_new', '')",
     )
-    assert check(sound) == ["it knows m999_new: it was written by a later version"]
+    assert check(sound) == ["it has migration m999_new of a later version"]
 
 
 def test_a_file_in_use_is_checked_as_it_is_at_one_moment(sound: Path) -> None:

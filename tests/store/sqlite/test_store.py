@@ -195,7 +195,8 @@ def test_a_file_that_no_release_wrote_is_refused(name: str, tmp_path: Path) -> N
     with pytest.raises(StoreError) as caught:
         open_file(path, 1, synchronous="FULL").close()
     assert str(caught.value) == (
-        f"cannot open {path}: it was written by a version that was never released. Move it away to start anew"
+        f"cannot open {path}: it was written by a version that was never released. "
+        "Move it away to start with an empty store"
     )
     assert (tables(path), path.read_bytes()) == before
     assert check(path) == ["it was written by a version that was never released"]
@@ -221,7 +222,7 @@ def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
     with pytest.raises(StoreTooNew) as caught:
         open_file(path, 1, synchronous="FULL").close()
     assert str(caught.value) == (
-        f"cannot open {path}: it knows m998_bar, m999_foo. It was written by a later version: use that"
+        f"cannot open {path}: it has migration m998_bar, m999_foo of a later version. Use that version"
     )
     assert (tables(path), state_of(path)) == before
 

@@ -309,7 +309,7 @@ def test_who_is_not_known_gets_no_session(http: httpx.Client) -> None:
     ):
         answer = sign_in(http, **said)
         told = answer.json()["meta"]["error"]["description"]
-        assert (answer.status_code, told) == (401, "The name or the password is wrong, or the token."), said
+        assert (answer.status_code, told) == (401, "The name, the password or the token is wrong."), said
         assert "set-cookie" not in answer.headers
 
 

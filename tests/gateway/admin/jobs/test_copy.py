@@ -484,8 +484,8 @@ def test_a_job_rests_goes_on_and_is_cancelled_by_its_name(api: Api, client: Clie
     client.sender("topic://a").send_all([data(n) for n in range(5)])
     begun = said(api, "replay", "copy", "--to", "queue://q", "--rate", "0.001", "--name", "slow")
     assert begun == "slow: messages 1 to 5 are copied to queue://q\n"
-    assert said(api, "replay", "pause", "slow") == "slow rests\n"
-    assert said(api, "replay", "resume", "slow") == "slow goes on\n"
+    assert said(api, "replay", "pause", "slow") == "slow is paused\n"
+    assert said(api, "replay", "resume", "slow") == "slow is resumed\n"
     assert said(api, "replay", "cancel", "slow") == "slow was cancelled; what it has published stays\n"
     again = api.rewind("replay", "cancel", "slow")
     assert (again.exit_code, "is cancelled" in again.stderr) == (1, True)
@@ -516,4 +516,4 @@ def test_dead_letters_by_verb(api: Api, client: Client) -> None:
     )
     wait_until(lambda: api.queue("dead")["spooledMsgCount"] == 0, "all went back")
     assert texts(client.receiver("q").drain()) == ["1", "2"]
-    assert said(api, "dead", "list", "dead") == "Nothing lies on dead.\n"
+    assert said(api, "dead", "list", "dead") == "There is no message on dead.\n"

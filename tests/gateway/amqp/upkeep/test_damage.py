@@ -113,6 +113,6 @@ def test_a_turned_bit_is_delivered_to_nobody(start: Start, connect: Connect, tmp
     assert texts(consumer.take(5)) == before
     told = (
         "the store cannot be read: message 6 is not what was written: its checksum is wrong. Restore the file from a "
-        "backup, or do without the message: trim the log past it, and purge the queues that have it"
+        "backup, or give the message up: trim the log past it, and purge the queues that have it"
     )
     assert told_of(gateway) == ([f"store-damage: {told}"], f"Message VPN 'default': {told}")

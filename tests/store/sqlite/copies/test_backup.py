@@ -121,7 +121,7 @@ def test_what_is_in_the_way_is_said(filled: Path, tmp_path: Path) -> None:
     """Errors: the backup exists, the source or the folder is missing, or another process writes the same backup."""
     to = tmp_path / "backup"
     to.write_text("mine")
-    with pytest.raises(StoreError, match=r"it is there already\. Say --replace"):
+    with pytest.raises(StoreError, match=r"it exists already\. Use --replace"):
         back_up(filled, to)
     assert to.read_text() == "mine"
     with pytest.raises(StoreError, match="there is no such file"):
@@ -200,7 +200,7 @@ def test_a_backup_put_in_place_by_hand_is_another_log_each_time(
 
 @pytest.mark.parametrize(
     ("state", "sentence"),
-    [(MarkState.UNFINISHED, "an unfinished copy of there"), (MarkState.MOVED, "was copied to there")],
+    [(MarkState.UNFINISHED, "an unfinished copy of there"), (MarkState.MOVED, "its copy there continues")],
 )
 def test_what_is_no_store_is_neither_opened_nor_backed_up(
     path: Path, tmp_path: Path, state: MarkState, sentence: str
@@ -215,7 +215,7 @@ def test_what_is_no_store_is_neither_opened_nor_backed_up(
     for _ in range(2):
         with pytest.raises(StoreError, match=sentence):
             open_file(path, MADE_MS, synchronous="OFF")
-    with pytest.raises(StoreError, match=rf"{sentence}.*Back that one up"):
+    with pytest.raises(StoreError, match=rf"{sentence}.*Back up the copy"):
         back_up(path, tmp_path / "b")
     assert list(tmp_path.glob("b*")) == []
     assert generation_of(path) == before
@@ -279,7 +279,7 @@ def test_it_is_another_log_from_the_backups_end_on(backup: Path, folder: Path) -
 
 def test_what_was_there_is_kept_and_says_how_far_ids_went(backup: Path, store: Path) -> None:
     """Replacing needs ``replace``. The old store is kept with its write-ahead log, and its ids are not reused."""
-    with pytest.raises(StoreError, match=r"there is a store already\. Say --replace"):
+    with pytest.raises(StoreError, match=r"it has a store already\. Use --replace"):
         restore(backup, store)
     found = restore(backup, store, replace=True, skip_ids=100)
     assert found.kept is not None

@@ -134,7 +134,7 @@ const CONSUMERS = [
     width: "150px",
     cell: (row) =>
       row.isStalled
-        ? html`<${Badge} kind="danger" title="What it held for too long was taken back, and it has not said that it knows">stalled<//>`
+        ? html`<${Badge} kind="danger" title="Its lock on messages has ended, and it has not settled them yet: it gets no others until then">stalled<//>`
         : row.activityState === "active-consumer" ? html`<${Badge} kind="good">active<//>` : html`<${Badge} title="Another consumer is active">waiting<//>`,
   },
   { key: "credit", title: "Credit", align: "end", width: "90px", cell: (row) => (row.credit === undefined ? "–" : words.number(row.credit)) },
@@ -178,7 +178,7 @@ function Purge({ vpn, collection, name, endpoint, onClose, onDone }) {
       This drops the <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> (${words.size(endpoint.msgSpoolUsage)}) on it now, and any that arrive before you
       confirm. Messages that are in the log can be replayed to it later.
     </p>
-    ${endpoint.delayedMsgCount > 0 && html`<${Note}>It drops the ${words.counted(endpoint.delayedMsgCount, "message")} that wait for their time, too.<//>`}
+    ${endpoint.delayedMsgCount > 0 && html`<${Note}>It also drops ${words.counted(endpoint.delayedMsgCount, "delayed message")}.<//>`}
     ${endpoint.txUnackedMsgCount > 0 && html`<${Note}>Consumers have not acknowledged ${words.counted(endpoint.txUnackedMsgCount, "message")} of these.<//>`}
   <//>`;
 }
@@ -193,7 +193,7 @@ function Delete({ vpn, collection, name, endpoint, onClose }) {
   };
   return html`<${Confirm} title="Delete ${words.oneLine(name)}?" action="Delete" danger=${true} typed=${name} onDo=${act} onClose=${onClose}>
     <p>This deletes the ${what}, its subscriptions and the <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> on it. Messages in the log stay there.</p>
-    ${endpoint.delayedMsgCount > 0 && html`<${Note}>The ${words.counted(endpoint.delayedMsgCount, "message")} that wait for their time are not delivered then.<//>`}
+    ${endpoint.delayedMsgCount > 0 && html`<${Note}>It also deletes ${words.counted(endpoint.delayedMsgCount, "delayed message")}.<//>`}
     ${endpoint.bindCount > 0 && html`<${Note} kind="warning">${words.counted(endpoint.bindCount, "consumer")} would be detached.<//>`}
     <${Refusal} error=${null} />
   <//>`;

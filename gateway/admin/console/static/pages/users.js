@@ -1,4 +1,4 @@
-// Users: whom the configuration names, and whether one may do something, with the rule that says so.
+// Users: whom the configuration names, and whether one may do something, with the rule that decides it.
 
 import { all, at, get } from "../api.js";
 import { html, useState } from "../html.js";
@@ -79,7 +79,7 @@ function Question({ users, chosen }) {
       ${decision &&
       html`<${Note} kind=${decision.isAllowed ? "good" : "warning"}>
         <b>${decision.isAllowed ? "Yes." : "No."}</b> ${decision.rule
-          ? html`${words.oneLine(decision.userName)} may${decision.isAllowed ? "" : " not"} ${decision.action} <code>${words.oneLine(decision.address)}</code>. The rule that says so: <code>${words.oneLine(decision.rule)}</code>`
+          ? html`${words.oneLine(decision.userName)} may${decision.isAllowed ? "" : " not"} ${decision.action} <code>${words.oneLine(decision.address)}</code>. The rule that decides it: <code>${words.oneLine(decision.rule)}</code>`
           : words.oneLine(decision.sentence)}
       <//>`}
     </div>`;

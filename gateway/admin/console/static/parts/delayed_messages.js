@@ -28,7 +28,7 @@ export function DelayedMessages({ vpn, collection, name, onChanged }) {
     onChanged();
   };
   const cancel = () => end(asking, "cancelDelayedMsg", "will not be delivered");
-  const release = (/** @type {any} */ row) => end(row, "releaseDelayedMsg", "waits no longer");
+  const release = (/** @type {any} */ row) => end(row, "releaseDelayedMsg", "is no longer delayed");
   /** @type {import("./table.js").Column[]} */
   const columns = [
     { key: "due", title: "Due", cell: (row) => html`<span title=${words.exactly(row.deliveryTimeMs)}>${words.momentAndAge(row.deliveryTimeMs, now.value)}</span>` },
@@ -42,7 +42,7 @@ export function DelayedMessages({ vpn, collection, name, onChanged }) {
   return html`<${Found} of=${found}>
       ${(/** @type {any} */ { rows }) =>
         html`<${Table}
-            label="Messages that wait for their time, the next one first"
+            label="Delayed messages, the next due first"
             columns=${columns}
             rows=${rows}
             rowKey=${(/** @type {any} */ row) => row.msgId}

@@ -56,7 +56,7 @@ const LIMITS = [
   { name: "respectMsgPriorityEnabled", title: "Higher priorities first", said: (value) => (value ? "yes" : "no") },
   { name: "messageGroups", title: "Message groups", said: (value) => (value ? "each goes to one consumer" : "no") },
   { name: "partitionCount", title: "Partitions", said: (value) => (value ? words.number(value) : "none"), unit: "partitions" },
-  { name: "partitionKey", title: "Partitions are told by", said: (value) => value },
+  { name: "partitionKey", title: "Partition key", said: (value) => value },
   { name: "defaultStart", title: "Default replay start", said: (value) => value },
 ];
 

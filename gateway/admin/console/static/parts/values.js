@@ -47,6 +47,6 @@ export function Values({ vpn, name, onChanged }) {
     <//>
     ${asking &&
     html`<${Confirm} title="Delete ${words.oneLine(asking.key)}?" action="Delete it" danger=${true} onDo=${remove} onClose=${() => setAsking(null)}>
-      <p>Readers that attach get no message for it, until one comes. The log keeps the message, and readers that are attached are told nothing.</p>
+      <p>New readers get no message of this key until one arrives. The log keeps the message, and attached readers are not notified.</p>
     <//>`}`;
 }
