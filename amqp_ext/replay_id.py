@@ -41,7 +41,7 @@ class ReplayId(NamedTuple):
 def _head(generation: int) -> str:
     # Every delivered message carries an id, and a VPN has one generation: its digits are made once.
     if not 0 <= generation <= MAX_FIELD:
-        raise ReplayIdError(f"A generation has 64 bits and no sign; {generation} does not fit.")
+        raise ReplayIdError(f"A generation is an unsigned 64-bit integer; {generation} is not.")
     digits = f"{generation:016x}"
     return f"rmid1:{digits[:5]}-{digits[5:]}-"
 
@@ -54,7 +54,7 @@ def format_replay_id(generation: int, number: int) -> str:
         ReplayIdError: A part is no unsigned 64-bit number.
     """
     if not 0 <= number <= MAX_FIELD:
-        raise ReplayIdError(f"A message's number has 64 bits and no sign; {number} does not fit.")
+        raise ReplayIdError(f"A message's number is an unsigned 64-bit integer; {number} is not.")
     return f"{_head(generation)}{number >> 32:08x}-{number & 0xFFFFFFFF:08x}"
 
 

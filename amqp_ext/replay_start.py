@@ -62,7 +62,7 @@ def parse_date(text: str) -> int:
     zone = found[8] if found else None
     if found is None or zone is None:
         raise ReplayStartError(
-            f"{shown(text)} is no full date: give date, time and zone, as in {SOME_DATE} or "
+            f"{shown(text)} is not a complete date: give date, time and zone, as in {SOME_DATE} or "
             "2026-01-02T03:04:05+02:00."
         )
     hour, minute, second = int(found[4]), int(found[5]), int(found[6])
@@ -73,7 +73,7 @@ def parse_date(text: str) -> int:
         days = None
     # A second 60 is a leap second, which counts as the first of the next minute.
     if days is None or hour > 23 or minute > 59 or second > 60 or zone_hour > 23 or zone_minute > 59:
-        raise ReplayStartError(f"{shown(text)} is no date: no calendar and clock show it.")
+        raise ReplayStartError(f"{shown(text)} is not a valid date and time.")
     east_of_utc = (zone_hour * 60 + zone_minute) * (-1 if zone[0] == "-" else 1)
     seconds = days * 86_400 + hour * 3_600 + (minute - east_of_utc) * 60 + second
     return check_date(seconds * 1_000 + int((found[7] or "").ljust(3, "0")[:3]))
@@ -258,9 +258,7 @@ def check_offset(value: int) -> int:
 def check_date(value: int) -> int:
     """A date, in milliseconds since the epoch."""
     if not 0 <= value <= MAX_DATE_MS:
-        raise ReplayStartError(
-            f"A date lies between the years 1970 and 9999; {value} ms since 1970 does not."
-        )
+        raise ReplayStartError(f"A date is between the years 1970 and 9999; {value} ms since 1970 does not.")
     return int(value)
 
 
@@ -284,7 +282,7 @@ def check_newest(value: int) -> int:
 def check_name(key: str, value: str) -> str:
     """The text after ``point:``, ``message-id:`` or ``match:``, which may not be empty."""
     if not value.strip():
-        raise ReplayStartError(f"{key!r} needs a text behind it, and there is none.")
+        raise ReplayStartError(f"{key!r} needs a text after the colon.")
     return str(value)
 
 
@@ -402,7 +400,7 @@ def _from_map(entries: Mapping[Any, Any]) -> ReplayStart:
         if not isinstance(key, str) or (key not in _START_KEYS and key not in MODIFIERS):
             raise ReplayStartError(
                 f"{shown(key)} is not a key of a replay start; the keys are {', '.join(_START_KEYS)} for the "
-                f"start and {', '.join(MODIFIERS)} beside it."
+                f"start, and in addition {', '.join(MODIFIERS)}."
             )
         if value is None:
             continue

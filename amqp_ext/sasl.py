@@ -358,7 +358,7 @@ class SaslServer:
     def close(self) -> None:
         """The peer has left: a handshake that is not done has failed."""
         if self.state not in (SaslState.DONE, SaslState.FAILED):
-            self.failure = "the peer has left"
+            self.failure = "the peer has disconnected"
             self._end(SaslState.FAILED)
 
     def drain_output(self) -> bytes:
@@ -444,7 +444,7 @@ class SaslServer:
         if header == AMQP_HEADER:
             if self.sasl_required:
                 self._output += SASL_HEADER
-                raise _Refused("the peer wants to go without SASL, which is not allowed here")
+                raise _Refused("the peer skips SASL, which is not allowed here")
             self._candidate = Identity(ANONYMOUS_USER, _NO_SASL)
             return self._finish()
         if header == SASL_HEADER:
@@ -506,7 +506,9 @@ class SaslServer:
             return self._finish()
         if not AMQP_HEADER.startswith(header):
             self._output += AMQP_HEADER
-            raise _Refused(f"the peer goes on with {header!r} after SASL, where an AMQP 1.0 header should be")
+            raise _Refused(
+                f"the peer continues with {header!r} after SASL, where an AMQP 1.0 header should be"
+            )
         return False
 
     # --- mechanisms ---
@@ -515,7 +517,7 @@ class SaslServer:
         # RFC 4422, appendix A: the response is the identity to act as, empty for that of the certificate.
         user = self.external_user
         if user is None:
-            raise _Refused("EXTERNAL, but the peer has no certificate that stands for a user", _AUTH)
+            raise _Refused("EXTERNAL, but the peer has no certificate that names a user", _AUTH)
         if response not in (b"", user.encode()):
             raise _Refused(f"EXTERNAL as user {user!r}, who may not act as {response!r:.80}", _AUTH)
         self._accept(Identity(user, "EXTERNAL"))
@@ -556,7 +558,9 @@ class SaslServer:
 
     def _check_bearer(self, mechanism: str, response: bytes) -> None:
         # RFC 7628, section 3.1: n,a=NAME, ^A auth=Bearer TOKEN ^A ^A; XOAUTH2 has user=NAME in front.
-        wrong = _Refused(f"{mechanism}, but its response is none: a name and auth=Bearer TOKEN", _AUTH)
+        wrong = _Refused(
+            f"{mechanism}, but its response is invalid: it needs a name and auth=Bearer TOKEN", _AUTH
+        )
         try:
             head, *pairs, last, end = response.decode().split("\1")
             if mechanism == "XOAUTH2":

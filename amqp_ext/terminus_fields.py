@@ -109,7 +109,7 @@ def read_outcomes(value: Any) -> frozenset[str]:
         raise OutcomesError("a source's outcomes are symbols")
     known = frozenset(ALL).intersection(listed)
     if not known:
-        raise OutcomesError(f"a source's outcomes are of {', '.join(ALL)}; none of these is listed")
+        raise OutcomesError(f"a source's outcomes may be {', '.join(ALL)}; none of these is listed")
     return known
 
 

@@ -83,17 +83,17 @@ def read_control(content: bytes) -> Declare | Discharge:
             )
         value = codec.decode(parts[0])[0].value
     except (CodecError, MalformedMessage) as error:
-        raise TransactionError(f"this is no message to the coordinator: {error}") from error
+        raise TransactionError(f"this is not a message to the coordinator: {error}") from error
     code, fields = _described(value)
     if code == DECLARE:
         if fields and fields[0] is not None:
-            raise TransactionError("distributed transactions are not there: a declare has no global-id")
+            raise TransactionError("distributed transactions are not supported: leave global-id out")
         return Declare()
     if code == DISCHARGE:
         txn_id = fields[0] if fields else None
         fail = fields[1] if len(fields) > 1 else None
         if not isinstance(txn_id, bytes) or not isinstance(fail, bool | None):
-            raise TransactionError("a discharge has a txn-id, a binary, and fail, a boolean")
+            raise TransactionError("a discharge needs a txn-id, a binary, and fail, a boolean")
         return Discharge(txn_id, bool(fail))
     raise TransactionError("a message to the coordinator is a declare or a discharge")
 
@@ -106,7 +106,7 @@ def read_state(fields: Any) -> TransactionalState:
         TransactionError: The fields are not those of a transactional-state.
     """
     if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
-        raise TransactionError("a transactional-state has a txn-id, a binary")
+        raise TransactionError("a transactional-state needs a txn-id, a binary")
     if len(fields) < 2 or fields[1] is None:
         return TransactionalState(fields[0], None)
     try:

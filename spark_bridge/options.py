@@ -37,8 +37,11 @@ MAX_PARTITIONS = 10_000  # each is one Spark task and one connection; more is a 
 MEANINGS: dict[str, str] = {
     "url": "amqp://host:port or amqps://host:port of the broker; several, separated by commas",
     "path": "the data folder of a gateway on this host, in place of url",
-    "dsn": "the PostgreSQL database of a gateway, as a URI or in libpq's words, without a password, in place of url",
-    "archive": "the archive of the log, a folder or a URI, in front of url, path or dsn, or alone",
+    "dsn": (
+        "the PostgreSQL database of a gateway, as a URI or in libpq's key=value form, without a "
+        "password, in place of url"
+    ),
+    "archive": "the archive of the log, a folder or a URI; with url, path or dsn it is read first, or alone",
     "subscribe": "topic patterns, separated by commas (default >, every topic)",
     "startingOffsets": 'earliest, latest (streams), the first offset to read, or {"<partition>": offset}',
     "endingOffsets": 'latest, the offset to stop before, or {"<partition>": offset}',
@@ -46,9 +49,11 @@ MEANINGS: dict[str, str] = {
     "endingTimestamp": "milliseconds since 1970; reading stops before the first message from then on",
     "replayStart": "any replay start: beginning, 10m, an RFC 3339 date, rmid1:..., #123, point:<name>, ...",
     "maxOffsetsPerTrigger": "the most offsets in one micro-batch of a stream, 1 or more (default: all there are)",
-    "minPartitions": f"the number of partitions, 1 to {MAX_PARTITIONS} (default: the cores, fewer for few ids)",
-    "failOnDataLoss": "true, or false to read on behind what the log no longer has (default true)",
-    "includeHeaders": "true, or false to leave the column systemProperties out (default true)",
+    "minPartitions": (
+        f"the number of partitions, 1 to {MAX_PARTITIONS} (default: the number of cores, fewer for few ids)"
+    ),
+    "failOnDataLoss": "true, or false to skip what the log no longer has (default true)",
+    "includeHeaders": "true, or false to leave out the column systemProperties (default true)",
     "messageVpn": "the Message VPN to read from (default: the broker's own default)",
     "user": "user name for SASL PLAIN (default: SASL ANONYMOUS)",
     "passwordFile": "a file holding the password, the url's or the dsn's, readable on every worker",
@@ -207,7 +212,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
         both = "both" if len(named) == 2 else "all"
         problems.append(f"Options {' and '.join(named)} {both} name a log; give one of them.")
     if vpn is not None and (vpn in {".", ".."} or "/" in vpn):
-        problems.append(f"Option messageVpn={vpn!r} is no name of a Message VPN.")
+        problems.append(f"Option messageVpn={vpn!r} is not a name of a Message VPN.")
     if tls_ca is not None and urls and not any(tls for _, _, tls in urls):
         problems.append("Option tlsCa needs a url with amqps://.")
     if "dsn" not in values and ("user" in values) != ("passwordFile" in values):
@@ -281,7 +286,7 @@ def _unknown(key: str) -> str:
 def _urls(text: str) -> tuple[tuple[str, int, bool], ...]:
     urls = tuple(_url(part.strip()) for part in text.split(","))
     if len(set(urls)) < len(urls):
-        raise ValueError("one of them is there twice")
+        raise ValueError("one of them is given twice")
     return urls
 
 
@@ -293,7 +298,7 @@ def _url(text: str) -> tuple[str, int, bool]:
     if parts.scheme not in {"amqp", "amqps"} or not parts.hostname or not is_whole:
         raise ValueError("for example amqp://127.0.0.1:5672")
     if parts.port == 0:
-        raise ValueError("nobody listens on port 0")
+        raise ValueError("port 0 is not a port to connect to")
     tls = parts.scheme == "amqps"
     return parts.hostname, parts.port or (DEFAULT_TLS_PORT if tls else DEFAULT_PORT), tls
 

@@ -201,8 +201,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A query's offset, checked against the present logs: same urls, same generations, nothing lost."""
         if sorted(start) != sorted(self._names):
             raise OptionError(
-                f"The checkpoint is of {', '.join(sorted(start))}; the options name {', '.join(self._names)}. "
-                "Use the same, or another checkpoint."
+                f"The checkpoint is for {', '.join(sorted(start))}, but the options name "
+                f"{', '.join(self._names)}. Use the same, or another checkpoint."
             )
         return {name: self._reached(name, start[name], end[name]) for name in self._names}
 
@@ -213,15 +213,15 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         made_anew = start["generation"] != end["generation"]
         if not made_anew and self._places[self._names.index(name)].may_be_behind():
             raise ConnectionFailed(
-                f"The standby of the log at {name} has {end['offset'] - 1} last, and the query stands at offset "
-                f"{start['offset']}: it is behind, or of an older copy. Start again once it has caught up, or read "
-                "from the primary."
+                f"The standby of the log at {name} ends at {end['offset'] - 1}, and the query is at offset "
+                f"{start['offset']}: the standby is behind, or has an older copy. Start again once it has "
+                "caught up, or read from the primary."
             )
         if self._options.selections[0].fail_on_data_loss:
-            what = "was made anew" if made_anew else f"ends at {end['offset'] - 1} now, as one restored would"
+            what = "was recreated" if made_anew else f"ends at {end['offset'] - 1} now, as if it was restored"
             raise DataLoss(
-                f"The log at {name} {what}: the query stands at offset {start['offset']} of generation "
-                f"{start['generation']}. Set failOnDataLoss to false to go on with the log there is."
+                f"The log at {name} {what}: the query is at offset {start['offset']} of generation "
+                f"{start['generation']}. Set failOnDataLoss to false to continue with the present log."
             )
         return end | {"offset": 1} if made_anew else end
 

@@ -132,7 +132,9 @@ def _target(given: Mapping[str, str]) -> tuple[Broker, str | None]:
         elif name.lower() in allowed:
             rest[name] = value
         else:
-            raise OptionError(f"Option {name} is none of a writer; there are topic, {', '.join(_WITH_URL)}.")
+            raise OptionError(
+                f"Option {name} is not an option of a writer; the options are topic, {', '.join(_WITH_URL)}."
+            )
     options = parse(rest)
     if len(options.addresses) > 1:
         raise OptionError("Option url names several brokers; a writer has one.")
@@ -153,7 +155,7 @@ def _check(schema: StructType, *, needs_topic: bool) -> None:
     if "body" not in kinds:
         problems.append("The column body is missing: a message needs one.")
     if needs_topic and "topic" not in kinds:
-        problems.append("Neither the option topic nor a column topic says where to.")
+        problems.append("Neither the option topic nor a column topic says where to publish.")
     for name, kind in kinds.items():
         wanted = {COLUMNS[name]} | ({"string"} if name == "body" else set()) if name in COLUMNS else {kind}
         if kind not in wanted:
@@ -195,7 +197,7 @@ def _message(row: Mapping[str, Any]) -> bytes:
 
 def _symbol(content_type: str) -> Symbol:
     if not content_type.isascii():
-        raise SchemaError(f"The contentType {content_type!r} is none: AMQP takes ASCII there.")
+        raise SchemaError(f"The contentType {content_type!r} is not valid: AMQP permits only ASCII there.")
     return Symbol(content_type)
 
 
@@ -208,6 +210,6 @@ def _check_encoded(content: bytes, body_type: str) -> None:
     wanted = _ENCODED[body_type]
     if set(codes) != {wanted} or (len(codes) > 1 and wanted == sections.AMQP_VALUE):
         raise SchemaError(
-            f"A row with bodyType {body_type} has a body that is no encoded AMQP {body_type}, as the log gives it; "
-            "leave the column bodyType out to send bytes."
+            f"A row with bodyType {body_type} has a body that is not an encoded AMQP {body_type}, as the log "
+            "gives it; leave the column bodyType out to send bytes."
         )

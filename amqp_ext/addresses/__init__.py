@@ -1,1 +1,1 @@
-"""Addresses of sources and targets: what they name, their options, and patterns of them."""
+"""Addresses of sources and targets: the nodes that they name, their options, and patterns of addresses."""

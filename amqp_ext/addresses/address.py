@@ -165,7 +165,8 @@ def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
             raise AddressError(f"The address {quoted(address)} has no valid subscription: {error}.") from None
         if pattern.is_exception and kind is AddressKind.TOPIC:
             raise AddressError(
-                f"The address {quoted(address)} subscribes to an exception alone, which matches nothing."
+                f"The address {quoted(address)} subscribes to nothing but an exception, which matches "
+                "nothing."
             )
     return Address(kind, name, _with_kind(kind, options, capabilities))
 
@@ -211,7 +212,7 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
     wants_topic = not _TOPIC_CAPABILITIES.isdisjoint(capabilities)
     if wants_queue and wants_topic:
         raise AddressError(
-            f"The capabilities of {quoted(body)} ask for a queue and a topic at once; choose one."
+            f"The capabilities of {quoted(body)} ask for both a queue and a topic; choose one."
         )
     if wants_topic or (
         not wants_queue and (scheme in ("topic", "dsub") or rest.startswith(TEMPORARY_TOPICS))
@@ -346,11 +347,11 @@ def check_queue_name(name: str) -> str:
         )
     if "" in name.split("/"):
         raise AddressError(
-            f"The queue name {quoted(name)} has an empty level; there may be no '/' at its ends and no '//'."
+            f"The queue name {quoted(name)} has an empty level; a name has no '/' at its ends and no '//'."
         )
     if name.startswith(QUEUE_TOPIC_PREFIX):
         queue = name.removeprefix(QUEUE_TOPIC_PREFIX)
         raise AddressError(
-            f"{quoted(name)} is a topic, the one of the queue {queue!r}; use 'queue://{queue}'."
+            f"{quoted(name)} is the topic of the queue {queue!r}, not a name; use 'queue://{queue}'."
         )
     return name

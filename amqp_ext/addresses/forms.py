@@ -27,7 +27,7 @@ class PartitionAddress(NamedTuple):
     position: PartitionPosition
 
 
-def _none_of_his(*address: str) -> None:
+def _no_address(*address: str) -> None:
     """The reader for a vendor that has no addresses of a kind."""
 
 
@@ -45,9 +45,9 @@ class AddressForm:
     """
 
     nodes: frozenset[str] = frozenset()
-    queue_of: Callable[[str], str | None] = _none_of_his
-    partition_of_source: Callable[[str], PartitionAddress | None] = _none_of_his
-    queue_of_target: Callable[[str, str], str | None] = _none_of_his
+    queue_of: Callable[[str], str | None] = _no_address
+    partition_of_source: Callable[[str], PartitionAddress | None] = _no_address
+    queue_of_target: Callable[[str, str], str | None] = _no_address
 
 
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")
@@ -69,13 +69,14 @@ def percent_decoded(text: str, address: str) -> str:
     """
     if bad := _BAD_ESCAPE.search(text):
         raise AddressError(
-            f"{bad[0]!r} in the address {quoted(address)} is no percent-encoded byte; a '%' itself is '%25'."
+            f"{bad[0]!r} in the address {quoted(address)} is not a percent-encoded byte; a '%' itself is "
+            "written '%25'."
         )
     try:
         return unquote_to_bytes(text).decode()
     except ValueError:  # either way round: not encodable, or not UTF-8 when decoded
         raise AddressError(
-            f"What is percent-encoded in the address {quoted(address)} is not UTF-8."
+            f"The percent-encoded bytes in the address {quoted(address)} are not UTF-8."
         ) from None
 
 

@@ -41,8 +41,8 @@ class AddressPattern:
         kind = _KINDS.get(scheme)
         if not marker or kind is None:
             raise AddressError(
-                f"{text!r} does not say of what it is a pattern; "
-                f"write it as one of {', '.join(f'`{known}://…`' for known in _KINDS)}"
+                f"{text!r} does not say what kind of node it is for; write it as one of "
+                f"{', '.join(f'`{known}://…`' for known in _KINDS)}"
             )
         if "?" in names:
             raise AddressError(f"{text!r} has a '?': a permission is about a node, not about options")
@@ -53,7 +53,7 @@ class AddressPattern:
         try:
             return cls(text, kind, TopicPattern.parse(names), body != text)
         except TopicSyntaxError as error:
-            raise AddressError(f"{text!r} is no pattern: {error}") from None
+            raise AddressError(f"{text!r} is not a valid pattern: {error}") from None
 
     def matches(self, kind: AddressKind, name: str) -> bool:
         """Whether this pattern matches the queue or topic ``name``, in which wildcards are plain characters."""

@@ -60,13 +60,14 @@ def hub_of_target(name: str, address: str) -> str | None:
     """
     if _RECEIVE.fullmatch(name):
         raise AddressError(
-            f"The address {quoted(address)} is one to receive from; send to the event hub by its name alone."
+            f"The address {quoted(address)} is only for receiving; to send, use the name of the event hub "
+            "alone."
         )
     found = _SEND.fullmatch(name)
     if found and found[2] != PARTITION:
         raise AddressError(
-            f"An event hub has one partition here, 0, so {quoted(address)} is none; a queue of that name "
-            "is 'queue://…'."
+            f"An event hub has one partition here, 0, so {quoted(address)} does not exist; a queue of that "
+            "name is 'queue://…'."
         )
     return found[1] if found else None
 

@@ -236,7 +236,7 @@ def read_token(text: str) -> Token:
     """
     if not text.startswith(_PREFIX):
         raise TokenError(
-            "the token is no shared access signature: 'SharedAccessSignature sr=…&sig=…&se=…&skn=…'"
+            "the token is not a shared access signature: 'SharedAccessSignature sr=…&sig=…&se=…&skn=…'"
         )
     found = dict(part.partition("=")[::2] for part in text.removeprefix(_PREFIX).split("&"))
     missing = [name for name in _FIELDS if not found.get(name)]
@@ -244,7 +244,7 @@ def read_token(text: str) -> Token:
         raise TokenError(f"the shared access signature has no {' and no '.join(missing)}")
     expiry = unquote_plus(found["se"])
     if not re.fullmatch(r"[0-9]{1,15}", expiry):
-        raise TokenError("the shared access signature's se is no number of seconds since the epoch")
+        raise TokenError("the shared access signature's se is not a number of seconds since the epoch")
     return Token(
         unquote_plus(found["skn"]),
         path_of(unquote_plus(found["sr"])),

@@ -139,7 +139,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
         if name is REPLAY_START and is_answer(value):
             answer = from_rewind_filter(value)
         elif name in values:
-            raise FilterError(name, "is there twice; give it once.")
+            raise FilterError(name, "is given twice; give it once.")
         else:
             values[name] = value
         accepted.append(key)
@@ -205,7 +205,7 @@ def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None
     try:
         start_text, rest = extract_equal(text, REPLAY_TERM)
     except SelectorError as error:
-        raise FilterError(SELECTOR, f"is no valid selector: {error}.") from None
+        raise FilterError(SELECTOR, f"is not a valid selector: {error}.") from None
     start = None if start_text is None else parse_text(str(start_text), START_IN_SELECTOR)
     return None if rest is None else rest.text, start
 

@@ -1,1 +1,1 @@
-"""Frames that a peer sends, read before an engine has them: what that takes in silence, or closes too much for."""
+"""Checks of a peer's frames before the engine gets them: what it wrongly accepts, or answers with too wide a close."""

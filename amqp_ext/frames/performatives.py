@@ -186,7 +186,7 @@ def checked(code: int, fields: list[Any]) -> list[Any]:
         if value is None:
             if field.is_mandatory:
                 raise FieldError(
-                    f"{NAMES[code]} needs its field {field.name}, which is null or not there", is_missing=True
+                    f"{NAMES[code]} needs its field {field.name}, which is null or missing", is_missing=True
                 )
         elif field.type is not None and (
             not isinstance(value, field.type) or (field.type is str and isinstance(value, Symbol))

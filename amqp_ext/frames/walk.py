@@ -388,14 +388,14 @@ class FrameWalk:
 
     def _begun_over(self, channel: int) -> BadConnection:
         return self._bad_connection(
-            NOT_ALLOWED, f"a session has begun on channel {channel}, and its end has not come"
+            NOT_ALLOWED, f"a session has begun on channel {channel} already, and has not ended"
         )
 
     def _attach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
         handle, peer_receives = fields[1], fields[2]
         if handle in session.handles:
             # Section 2.7.3 ends the connection for this, not only the session.
-            return self._bad_connection(HANDLE_IN_USE, f"a link is attached at handle {handle}")
+            return self._bad_connection(HANDLE_IN_USE, f"a link is attached to handle {handle} already")
         if handle >= self._most_handles:
             problem = (
                 f"handle {handle} is past our handle-max, {self._most_handles - 1} (max_links_per_session)"
@@ -425,7 +425,7 @@ class FrameWalk:
         if handle is not None and handle not in session.handles:
             return self._unattached(channel, handle)
         if handle is not None and properties and properties.get(_TXN_ID) is not None:
-            problem = "messages are not acquired in a transaction here: a flow has no txn-id"
+            problem = "acquiring messages in a transaction is not supported: leave txn-id out of the flow"
             return BadLink(channel, handle, NOT_IMPLEMENTED, problem)
         return state_request_of(fields)
 
@@ -437,20 +437,20 @@ class FrameWalk:
             # The peer sends on a link on which it receives; the engine reports that.
             return None
         if mode == _SECOND and settled is not True:
-            problem = "a transfer has rcv-settle-mode second; its link was answered with first"
+            problem = "a transfer has rcv-settle-mode second, but the gateway answered its link with first"
             return self._bad_session(channel, INVALID_FIELD, problem)
         key = link_key(channel, handle)
         if key in self._continued:
             begun_as = self._formats.get(key)
             if form is not None and begun_as is not None and form != begun_as:
-                problem = f"a delivery began with message-format {begun_as}, and goes on with {form}"
+                problem = f"a delivery began with message-format {begun_as}, and continues with {form}"
                 return self._bad_session(channel, INVALID_FIELD, problem)
             ids = session.separate_ids
             newest = None if ids is None else ids.newest(handle)
             if ids is not None and newest is not None:
                 begun_with, own = newest
                 if number is not None and number != begun_with:
-                    problem = f"a delivery began with delivery-id {begun_with}, and goes on with {number}"
+                    problem = f"a delivery began with delivery-id {begun_with}, and continues with {number}"
                     return self._bad_session(channel, INVALID_FIELD, problem)
                 if settled or aborted:
                     ids.settle(own)
@@ -459,7 +459,7 @@ class FrameWalk:
                 self._begun.add(key)
             return None
         if number is None or tag is None:
-            problem = "the first transfer of a delivery has a delivery-id and a delivery-tag"
+            problem = "the first transfer of a delivery needs a delivery-id and a delivery-tag"
             return self._bad_session(channel, INVALID_FIELD, problem)
         found = self._count(channel, handle, number, is_settled=bool(settled or aborted))
         if isinstance(found, BadSession):
@@ -529,11 +529,11 @@ class FrameWalk:
     # --- findings -------------------------------------------------------------------------------------------------
 
     def _unattached(self, channel: int, handle: int) -> BadSession:
-        return self._bad_session(channel, UNATTACHED_HANDLE, f"no link is attached at handle {handle}")
+        return self._bad_session(channel, UNATTACHED_HANDLE, f"no link is attached to handle {handle}")
 
     def _rewound(self, channel: int, field: str, was: int, now: int) -> BadSession:
         return self._bad_session(
-            channel, WINDOW_VIOLATION, f"the {field} of a flow is {now}, and was {was}: it does not go back"
+            channel, WINDOW_VIOLATION, f"the {field} of a flow is {now}, and was {was}: it must not go back"
         )
 
     def _bad_connection(self, condition: str, text: str) -> BadConnection:

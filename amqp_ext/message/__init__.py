@@ -1,1 +1,1 @@
-"""An encoded message and its sections: found, read and annotated without being encoded again."""
+"""Encoded messages and their sections: finds, reads and annotates them without encoding the message again."""

@@ -9,7 +9,7 @@
 #include <string.h>
 
 PyDoc_STRVAR(all_begin_with_doc, "all_begin_with($module, front, contents, behind, /)\n--\n\n"
-             "Whether each of a list of bytes has this front, and so many bytes behind it.");
+             "Whether each of a list of bytes has this front, and so many bytes after it.");
 static PyObject *all_begin_with(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *contents;

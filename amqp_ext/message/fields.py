@@ -194,7 +194,7 @@ def _delivery_time(content: bytes, bare: int, now_ms: int) -> int | DeliveryTime
         annotations = MessageView(content, bare).message_annotations
     except TooMuchWork as error:
         return DeliveryTimeError(
-            f"the message says when to deliver it, among more annotations than are looked at: {error}"
+            f"the message has a delivery time, but too many annotations to read it: {error}"
         )
     except CodecError:
         return 0
@@ -319,8 +319,8 @@ def retry_time(annotations: Any) -> int:
         return 0
     if not _is_time(value):
         raise DeliveryTimeError(
-            f"{DELIVERY_TIME} in modified is when to deliver again, a whole number of milliseconds since 1970, up to "
-            f"2^53, not {value!r:.60}"
+            f"{DELIVERY_TIME} in modified, the time to deliver again, is a whole number of milliseconds since "
+            f"1970, up to 2^53, not {value!r:.60}"
         )
     return int(value)
 

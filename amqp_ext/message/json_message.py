@@ -189,7 +189,7 @@ def message_of_line(line: bytes) -> bytes:
     except RecursionError:
         raise MessageFormError("The line is nested too deep.") from None
     except ValueError as error:  # bytes that are not UTF-8 raise it, too
-        raise MessageFormError(f"The line is no JSON: {str(error)[:200]}.") from None
+        raise MessageFormError(f"The line is not JSON: {str(error)[:200]}.") from None
     return message_of(found)
 
 
@@ -205,7 +205,7 @@ def message_of(found: Any) -> bytes:
     unknown = next((name for name in found if name not in _NAMES), None)
     if unknown is not None:
         raise MessageFormError(
-            f"{unknown[:80]!r} is nothing that a message has; there are: {', '.join(sorted(_NAMES))}."
+            f"{unknown[:80]!r} is not a field of a message; the fields are: {', '.join(sorted(_NAMES))}."
         )
     if "malformed" in found:
         # It was shown as its bytes, and is sent as these.
@@ -221,13 +221,13 @@ def message_of(found: Any) -> bytes:
             )
         )
     except CodecError as error:
-        raise MessageFormError(f"The message has no form in AMQP: {error.reason[:200]}.") from None
+        raise MessageFormError(f"The message cannot be encoded in AMQP: {error.reason[:200]}.") from None
     except RecursionError:
         raise MessageFormError("The message is nested too deep.") from None
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _section(code: int, value: bytes) -> bytes:
@@ -294,7 +294,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise MessageFormError("The `body` has half of a surrogate pair, which is no text.") from None
+        raise MessageFormError("The `body` has half of a surrogate pair, which is not valid text.") from None
 
 
 def _is_base64(value: Any) -> bool:

@@ -178,7 +178,7 @@ def _walked(content: bytes) -> Iterator[tuple[int, int, int]]:
     """
     for count, (code, start, value, end) in enumerate(walk(content)):
         if count >= MOST_SECTIONS:
-            raise TooMuchWork(start, f"more than {MOST_SECTIONS} sections are not looked through")
+            raise TooMuchWork(start, f"it has more than {MOST_SECTIONS} sections")
         yield code, value, end
 
 
@@ -217,7 +217,7 @@ class _Work:
         """
         size = len(encoded)
         if size > MOST_SECTION_BYTES:
-            raise TooMuchWork(0, f"{size:,} bytes are too many to be shown")
+            raise TooMuchWork(0, f"{size:,} bytes are too many to show")
         self.spend(encoded, 0, size)
         return decode(encoded)[0]
 

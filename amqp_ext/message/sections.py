@@ -285,8 +285,8 @@ def walk(content: bytes) -> Iterator[tuple[int, int, int, int]]:
         code, value, behind = section_at(content, offset)
         # rising up to the first data section needs no closer look
         if not (previous < code <= DATA or _may_follow(previous, code)):
-            after = f"behind {_NAMES[previous]}" if previous else "in front"
-            raise MalformedMessage(offset, f"{_NAMES[code]} may not stand {after}")
+            after = f"after {_NAMES[previous]}" if previous else "first"
+            raise MalformedMessage(offset, f"{_NAMES[code]} may not come {after}")
         yield code, offset, value, behind
         offset, previous = behind, code
     if previous < PROPERTIES:

@@ -1,5 +1,5 @@
 """
-What the clients of RabbitMQ 4 say and want beyond AMQP 1.0, as values and pure functions.
+What the clients of RabbitMQ 4 send and expect beyond AMQP 1.0, as values and pure functions.
 
 ``forms`` has their notation for what our own clients say, too: addresses, exchanges as names in front of topics,
 filters of streams; and how a server introduces itself to them. ``management`` reads requests to the node

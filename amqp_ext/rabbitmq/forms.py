@@ -57,7 +57,7 @@ def queue_of(path: str) -> str | None:
         return percent_decoded(path.removeprefix(_QUEUES), path)
     if path.startswith(_EXCHANGES):
         raise AddressError(
-            f"There are no exchanges here, so {quoted(path)} names nothing; use 'topic://…' instead."
+            f"Exchanges are not supported, so {quoted(path)} names nothing; use 'topic://…' instead."
         )
     return None
 
@@ -74,14 +74,14 @@ def topic_of_address(address: str) -> str | None:
     parts = address.removeprefix(_EXCHANGES).split("/")
     if len(parts) > 2:
         raise AddressError(
-            f"{address!r:.200} has too many parts: it is '/exchanges/', the exchange, '/' and the routing key, each "
-            "percent-encoded"
+            f"{address!r:.200} has too many parts: write '/exchanges/', the exchange, '/' and the routing "
+            "key, each percent-encoded"
         )
     try:
         exchange, *key = (unquote(part, errors="strict") for part in parts)
         return topic_of(exchange, key[0] if key else "")
     except UnicodeDecodeError:
-        raise AddressError(f"what is percent-encoded in {address!r:.200} is not UTF-8") from None
+        raise AddressError(f"the percent-encoded bytes in {address!r:.200} are not UTF-8") from None
     except ExchangeError as error:
         raise AddressError(str(error)) from None
 
@@ -162,8 +162,8 @@ def _subscriptions_of(kind: ExchangeKind, exchange: str, key: str) -> tuple[str,
         words.pop()
     if "#" in words:
         raise ExchangeError(
-            f"the binding key {key!r:.200} has a '#' before its end, and no subscription says the same; "
-            "bind with '*' for each word, or with '#' at the end"
+            f"the binding key {key!r:.200} has a '#' before its end, which no subscription can express; bind "
+            "with '*' for each word, or with '#' at the end"
         )
     pattern = "/".join([own, *(word if word == "*" else _word(word) for word in words)])
     return (pattern, f"{pattern}/>") if takes_rest else (pattern,)

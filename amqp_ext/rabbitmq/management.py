@@ -213,17 +213,15 @@ def read_queue_arguments(arguments: Mapping[Any, Any]) -> QueueArguments:
         if argument is None and name not in _ONLY:
             raise ArgumentError(f"the argument {name!r:.80} has no meaning here; leave it out")
         if is_stream:
-            raise ArgumentError(
-                f"the argument {name} is of queues, and a stream has none of it; leave it out"
-            )
+            raise ArgumentError(f"the argument {name} is for queues, not for streams; leave it out")
         if name in _ONLY:
             _check_only(name, value)
         elif argument is not None:
             fields[argument.setting] = argument.read(name, value)
     if "dead_message_queue" not in fields and "x-dead-letter-exchange" in arguments:
         raise ArgumentError(
-            "x-dead-letter-exchange without an x-dead-letter-routing-key would send dead letters back to their queue; "
-            "name the queue that they go to"
+            "x-dead-letter-exchange without an x-dead-letter-routing-key would send dead letters back to "
+            "their queue; name the queue that is to get them"
         )
     if fields.get("retry_type", "disabled") != "disabled":
         _complete_retries(fields)
@@ -235,7 +233,7 @@ def _complete_retries(fields: dict[str, Any]) -> None:
     least = fields.get("retry_delay_ms")
     if least is None:
         raise ArgumentError(
-            "x-delayed-retry-type without x-delayed-retry-min, the milliseconds of the first delay"
+            "x-delayed-retry-type needs x-delayed-retry-min, the milliseconds of the first delay"
         )
     most = fields.setdefault("retry_max_ms", least)
     if most < least:
@@ -296,7 +294,7 @@ class _Argument(NamedTuple):
 _ONLY: Final[Mapping[str, tuple[str, str]]] = {
     "x-overflow": (
         "reject-publish",
-        "x-overflow {value} is not there: a full queue rejects what comes, which is 'reject-publish'",
+        "x-overflow {value} is not supported: a full queue rejects new messages, which is 'reject-publish'",
     ),
     "x-dead-letter-exchange": (
         "",
@@ -431,9 +429,9 @@ def _command(method: str, target: str, body: Any) -> Command:
             return Unbind(_binding_of(path.rpartition("/")[2].split(";"), target))
         case "PUT", ["", "auth", "tokens"]:
             if not isinstance(body, bytes) or not body:
-                raise BadRequest("a token is binary, and it is not empty")
+                raise BadRequest("a token is binary, and must not be empty")
             return RenewToken(body)
-    raise BadRequest(f"there is no {method!r:.20} of {target!r:.200} at this node", NOT_FOUND)
+    raise BadRequest(f"this node has no operation {method!r:.20} of {target!r:.200}", NOT_FOUND)
 
 
 def _declaration(name: str, body: Any) -> DeclareQueue:
@@ -456,7 +454,7 @@ def _declaration(name: str, body: Any) -> DeclareQueue:
 
 def _exchange_name(name: str) -> str:
     if not name:
-        raise BadRequest("the default exchange is there without being declared, and stays")
+        raise BadRequest("the default exchange always exists: it is neither declared nor deleted")
     return name
 
 
@@ -464,7 +462,7 @@ def _exchange_declaration(body: Any) -> ExchangeKind:
     fields = _fields(body, "a declaration")
     for name, meant in (("durable", True), ("auto_delete", False), ("internal", False)):
         if fields.get(name, meant) is not meant:
-            raise BadRequest(f"an exchange with {name} = {not meant} is not there", NOT_IMPLEMENTED)
+            raise BadRequest(f"an exchange with {name} = {not meant} is not supported", NOT_IMPLEMENTED)
     if fields.get("arguments"):
         raise BadRequest("an exchange has no arguments here; leave them out", NOT_IMPLEMENTED)
     return ExchangeKind.parse(fields.get("type", "direct"))
@@ -473,7 +471,7 @@ def _exchange_declaration(body: Any) -> ExchangeKind:
 def _binding(body: Any) -> Binding:
     fields = _fields(body, "a binding")
     if fields.get("arguments"):
-        raise BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+        raise BadRequest("a binding has no arguments here: they are for headers exchanges", NOT_IMPLEMENTED)
     if "destination_queue" not in fields:
         raise BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
     found = [fields.get("source"), fields["destination_queue"], fields.get("binding_key", "")]
@@ -488,9 +486,9 @@ def _binding_of(parts: list[str], target: str) -> Binding:
     if "dste" in found:
         raise BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
     if not found.get("src") or not found.get("dstq"):
-        raise BadRequest(f"{target!r:.200} does not say which binding: it has src, dstq and key")
+        raise BadRequest(f"{target!r:.200} does not say which binding: it needs src, dstq and key")
     if found.get("args"):
-        raise BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+        raise BadRequest("a binding has no arguments here: they are for headers exchanges", NOT_IMPLEMENTED)
     return Binding(found["src"], found["dstq"], found.get("key", ""))
 
 
@@ -517,4 +515,4 @@ def _decoded(part: str, target: str) -> str:
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise BadRequest(f"what is percent-encoded in {target!r:.200} is not UTF-8") from None
+        raise BadRequest(f"the percent-encoded bytes in {target!r:.200} are not UTF-8") from None

@@ -128,7 +128,7 @@ def reader(reference: Reference) -> Reader:
 def _spend(message: MessageView, value: bytes) -> None:
     """Take the steps for making a text of a long value. If too few are left there is no value, which is not NULL."""
     if len(value) > QUICK_BYTES and not message.spend(len(value) // QUICK_BYTES):
-        raise TooMuchWork(0, "making a text of a long value takes too long")
+        raise TooMuchWork(0, "converting a long value to text takes too long")
 
 
 def _id_text(message: MessageView, value: Any) -> Any:

@@ -88,7 +88,7 @@ class Admission:
             admitted = self.admit(address)
         except NoRoom as error:
             raise Refused(
-                ErrorCode.RESOURCE_LIMIT, f"there is no room for one more client ({error.limit}); try later"
+                ErrorCode.RESOURCE_LIMIT, f"there is no room for another client ({error.limit}); try later"
             ) from None
         admitted.opened()
         try:
@@ -161,7 +161,7 @@ class Admitted:
         except NoRoom as full:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
-                f"user {user!r} has {full.most} connections, and may not have more ({full.limit})",
+                f"user {user!r} has {full.most} connections, which is the limit ({full.limit})",
             ) from None
 
     def leave(self) -> None:

@@ -109,7 +109,7 @@ class Authorization:
             is_private = name in self._owner.registry.private
             if self._is_temporary(name) and (is_private or not self._permissions.is_open):
                 # A client that was told its name may reply to it; no rule lets it take the replies (JMS 2.0, 6.2.2).
-                raise Denied(f"{kind.value}://{name} is another client's", "its owner")
+                raise Denied(f"{kind.value}://{name} belongs to another client", "its owner")
             is_browser = browses and kind is AddressKind.QUEUE
             self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
             if start is not None and start.kind is not StartKind.LIVE and not is_browser:
@@ -198,7 +198,7 @@ class Authorization:
         """
         owner = subscription.settings.owner
         if owner and owner != self._user and not self._permissions.is_open:
-            raise Denied(f"the subscription {subscription.name!r} is another user's", "its owner")
+            raise Denied(f"the subscription {subscription.name!r} belongs to another user", "its owner")
 
     def require_deletion(self, subscription: Endpoint) -> None:
         """
@@ -221,5 +221,5 @@ class Authorization:
         what = "publish to" if action is Action.PUBLISH else action.value
         text = f"user {self._user!r} may not {what} {kind.value}://{name}"
         if action is not Action.PUBLISH and kind is not AddressKind.QUEUE:
-            text += ": all that it matches has to be permitted"
+            text += ": everything that it matches has to be permitted"
         raise Denied(text, decision.rule)

@@ -135,14 +135,16 @@ class Client:
             return
         if self.user != user:
             raise Refused(
-                ErrorCode.UNAUTHORIZED, f"this connection is user {self.user!r}'s: connect anew for {user!r}"
+                ErrorCode.UNAUTHORIZED,
+                f"this connection belongs to user {self.user!r}: open another one for {user!r}",
             )
         before = self.identity.token_user
         if (before and before.said) != (token_user and token_user.said):
             # Its old permissions are spread over its links, as after a reload.
             raise Refused(
                 ErrorCode.UNAUTHORIZED,
-                "the token gives other rights than the one before it: connect anew, as links keep theirs",
+                "the token gives other rights than the one before it: open another connection, because links "
+                "keep their rights",
             )
 
     def renew(self, user: TokenUser) -> None:
@@ -156,7 +158,7 @@ class Client:
         if before is None or not self.is_by_token:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                "this connection was not signed in by a token, and so none of it expires",
+                "this connection was not signed in by a token, so it has none that expires",
             )
         self.become(user)
         if user.expires_s > before.expires_s:  # else the older token is valid for longer
@@ -164,7 +166,7 @@ class Client:
             self._hold_with(user)
 
     def _hold_with(self, user: TokenUser) -> None:
-        text = "the token has expired, and none came in its place; sign in again"
+        text = "the token has expired, and no new one came; sign in again"
         self.expire_at(user.held_until_s, text)
 
     def expire_at(self, expires_s: float, text: str) -> None:
@@ -350,7 +352,8 @@ class SoleConnections:
         if any(in_force is EnforcementPolicy.REFUSE_CONNECTION for _, in_force in there.in_force(policy)):
             raise Refused(
                 ErrorCode.INVALID_FIELD,
-                f"the container {container!r:.80} has a connection, and is to have no other (refuse-connection)",
+                f"the container {container!r:.80} has a connection, and may have no second one "
+                "(refuse-connection)",
                 **{"invalid-field": Symbol("container-id")},
             )
         for other, _ in list(there.in_force(policy)):  # all have to go

@@ -312,7 +312,9 @@ class Connection(asyncio.Protocol):
         engine, acceptor = self._engine.connection, self._acceptor
         if self._client is not None:
             # It could name another Message VPN than the one its links are in.
-            self._refuse(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open")
+            self._refuse(
+                ErrorCode.NOT_ALLOWED, "the connection is open already: a second open is not permitted"
+            )
             return
         self.identity.peer_container = engine.remote_container or ""
         with refusing(*UNREADABLE, code=ErrorCode.DECODE_ERROR, saying="the properties of the open: "):
@@ -376,14 +378,14 @@ class Connection(asyncio.Protocol):
             return
         if not link.state & link.LOCAL_UNINIT:
             # The engine takes it for the old link, which is about to be freed.
-            self._refuse(ErrorCode.NOT_ALLOWED, "a link is attached anew before its detach was answered")
+            self._refuse(ErrorCode.NOT_ALLOWED, "a link is attached again before its detach was answered")
             return
         if self.links.count_attach(link) > self.limits.max_links_per_session:
             self._refuse(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
             return
         older = self.links.replaced_by(link)
         if older is not None:
-            older.refuse(Refused(ErrorCode.STOLEN, "the session has attached a link of this name anew"))
+            older.refuse(Refused(ErrorCode.STOLEN, "the session has attached a link of this name again"))
         self.tasks.spawn(self._acceptor.attach(link, termini))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
@@ -443,16 +445,16 @@ class Connection(asyncio.Protocol):
         held = self.account.held_bytes
         self._refuse(
             ErrorCode.RESOURCE_LIMIT,
-            f"this connection makes the gateway hold {held} bytes; at most {self.limits.connection_bytes} are"
-            " held for one (connection_bytes): unfinished messages, open transactions, unsettled deliveries, links",
+            f"this connection makes the gateway hold {held} bytes, and {self.limits.connection_bytes} is the "
+            "limit (connection_bytes): unfinished messages, open transactions, unsettled deliveries, links",
         )
 
     def _close_as_largest(self, bound: str) -> None:
         """Publishers wait for room, and this connection holds the most (``gateway.ledger.Ledger.relieve``)."""
         self._refuse(
             ErrorCode.RESOURCE_LIMIT,
-            f"the gateway is to hold no more ({bound}), and holds the most for this connection:"
-            f" {self.account.held_bytes} bytes",
+            f"the gateway holds as much as it may ({bound}), and the most for this connection: "
+            f"{self.account.held_bytes} bytes",
         )
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -496,7 +498,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             self._refuse(
-                ErrorCode.INTERNAL, "the gateway made a mistake on this connection; its log says which"
+                ErrorCode.INTERNAL, "an internal error on this connection; the gateway's log says which"
             )
         except Exception:
             if self._socket is not None:

@@ -125,7 +125,7 @@ class Container:
         password that a client has shown may no longer be right.
         """
         refused = Refused(
-            ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
+            ErrorCode.CONNECTION_FORCED, "the configuration of this user has changed; connect again"
         )
         for connection in list(self.connections):
             is_changed = self.users.has_changed(connection.identity.who, changed_users)

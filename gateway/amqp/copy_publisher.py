@@ -44,7 +44,7 @@ WRITE_BYTES: Final = 262_144
 SAID_CHARACTERS: Final = 300
 """The length to which a peer's text is cut."""
 
-NOTHING_HEARD: Final = "nothing was heard of it"
+NOTHING_HEARD: Final = "the peer sent no outcome"
 
 
 class _CannotPublish(Exception):
@@ -202,7 +202,7 @@ class CopyPublisher:
             elif not self._unsettled and now - moved_at > CREDIT_SECONDS:
                 if not has_read and not self._is_open:
                     raise _CannotPublish(f"no answer in {CREDIT_SECONDS:.0f} s")
-                self._refusal = f"{self._address} gives no credit there: it takes nothing now"
+                self._refusal = f"{self._address} gives no credit there: it accepts no messages now"
 
     @property
     def _is_open(self) -> bool:
@@ -215,7 +215,9 @@ class CopyPublisher:
         while place < len(contents) and sender.credit > 0 and given < WRITE_BYTES:
             content = contents[place]
             if 0 < largest < len(content):
-                self._refusal = f"the peer takes {largest} bytes in a message, and one has {len(content)}"
+                self._refusal = (
+                    f"the peer accepts messages of at most {largest} bytes, and one has {len(content)}"
+                )
                 break
             self._tags += 1
             tag = str(self._tags)
@@ -281,8 +283,8 @@ class CopyPublisher:
         settings = self._settings
         if condition is not None and condition.name == "amqp:unauthorized-access" and settings is not None:
             if settings.user is None:
-                return "nobody comes in there without a name"
-            return f"{settings.user!r} was not let in there: the name or the password is wrong"
+                return "the peer does not accept anonymous clients"
+            return f"the peer refused the sign-in of {settings.user!r}: the name or the password is wrong"
         return _said(condition)
 
     def _heard_of(self, delivery: Any) -> None:
@@ -321,9 +323,9 @@ def _refused(delivery: Any) -> str:
         case Delivery.REJECTED:
             return f"rejected there: {_said(delivery.remote.condition)}"
         case Delivery.RELEASED:
-            return "released there: no queue and no log takes it"
+            return "released there: no queue or log takes it"
         case Delivery.MODIFIED:
-            return "not taken there now (modified)"
+            return "not accepted there now (modified)"
     return "settled there without an outcome"
 
 

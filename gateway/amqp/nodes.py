@@ -63,7 +63,7 @@ class NodeRegistry:
         if self.is_without_topic(topic):
             raise Refused(
                 ErrorCode.NOT_FOUND,
-                f"there is no temporary topic {topic!r}: it goes with the link that it was made for",
+                f"there is no temporary topic {topic!r}: it is deleted with the link that it was created for",
             )
 
     def lease_on(self, queue: str | None) -> Lease | None:

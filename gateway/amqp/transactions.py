@@ -213,8 +213,8 @@ class LocalTransactions:
             ):
                 raise Refused(
                     ErrorCode.ROLLED_BACK,
-                    "rolled back, as a delivery acknowledged in it is not held any more: its link was detached, it "
-                    "was settled outside of the transaction, or a replay of its queue began",
+                    "rolled back: the consumer no longer has a delivery that was settled in it: its link was "
+                    "detached, it was settled outside of the transaction, or a replay of its queue began",
                 )
             has_other_place = bool(flow.endpoint.settings.dead_message_queue)
             if one.outcome.code == ACCEPTED or (one.outcome.code == REJECTED and not has_other_place):
@@ -343,8 +343,8 @@ class LocalTransactions:
                 transaction,
                 Refused(
                     ErrorCode.ROLLED_BACK,
-                    "rolled back, as a delivery that it was to settle is not held any more: its link was closed or "
-                    "attached anew, or it was settled before",
+                    "rolled back: the consumer no longer has a delivery that it was to settle: its link was "
+                    "closed or attached again, or it was settled before",
                 ),
             )
 
@@ -358,7 +358,8 @@ class LocalTransactions:
             transaction,
             Refused(
                 ErrorCode.ROLLED_BACK,
-                "rolled back, as a delivery acknowledged in it was given to others: its lock ended (lock_timeout_ms)",
+                "rolled back: other consumers may get a delivery that was settled in it, because its lock "
+                "ended (lock_timeout_ms)",
             ),
         )
 
@@ -387,7 +388,7 @@ class LocalTransactions:
         if transaction is None:
             raise Refused(
                 ErrorCode.UNKNOWN_TRANSACTION,
-                f"there is no transaction {txn_id.hex()[:40]!r} on this connection, or it has ended",
+                f"there is no transaction {txn_id.hex()[:40]!r} on this connection; it may have ended",
             )
         return transaction
 
@@ -431,7 +432,7 @@ class LocalTransactions:
             transaction,
             Refused(
                 ErrorCode.TRANSACTION_TIMEOUT,
-                f"rolled back, as it was open for {limit} ms since its first message (transaction_timeout_ms)",
+                f"rolled back: it was open for {limit} ms since its first message (transaction_timeout_ms)",
             ),
         )
         self._schedule_flush()
@@ -451,10 +452,10 @@ def rejected_in(txn_id: bytes, refused: Refused) -> bytes:
 
 
 def _because_of(refused: Refused) -> Refused:
-    return Refused(ErrorCode.ROLLED_BACK, f"rolled back, as a message in it was rejected: {refused.text}")
+    return Refused(ErrorCode.ROLLED_BACK, f"rolled back: a message in it was rejected: {refused.text}")
 
 
 def _twice() -> Refused:
     return Refused(
-        ErrorCode.ROLLED_BACK, "rolled back, as a delivery acknowledged in it was settled outside of it"
+        ErrorCode.ROLLED_BACK, "rolled back: a delivery that was settled in it was also settled outside of it"
     )

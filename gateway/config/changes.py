@@ -134,35 +134,35 @@ def _private(path: str, flags: int) -> int:
 SettingPath: TypeAlias = "tuple[str | int, ...]"
 
 _AT_THE_START: Final = "is bound at the start"
-_WHEN_OPENED: Final = "is said to the Message VPNs' files when they are opened"
-_TAKEN_OVER: Final = "is said to the Message VPN's store when that is taken over"
-_ROOM: Final = "is the size of what was made at the start"
+_WHEN_OPENED: Final = "takes effect when the Message VPNs' files are opened"
+_TAKEN_OVER: Final = "takes effect when the Message VPN's store is taken over"
+_ROOM: Final = "is the size of objects that are created at the start"
 
 _FIXED: Final[Mapping[SettingPath, str]] = {
     ("data",): "is held by the gateway while it runs",
     ("listener", "*", "host"): _AT_THE_START,
     ("listener", "*", "port"): _AT_THE_START,
-    ("listener", "*", "tls"): "is part of an address that was bound; the files that it names are read anew",
+    ("listener", "*", "tls"): "is part of an address that was bound; the files that it names are read again",
     ("listener", "*", "websocket"): "is part of an address that was bound",
     ("listener", "*", "rabbitmq_mode"): "is part of an address that was bound",
     ("admin", "host"): _AT_THE_START,
     ("admin", "port"): _AT_THE_START,
-    ("admin", "tls"): "is part of an address that was bound; the files that it names are read anew",
+    ("admin", "tls"): "is part of an address that was bound; the files that it names are read again",
     ("limits", "listen_backlog"): _AT_THE_START,
     ("limits", "endpoint_window"): _ROOM,
     ("limits", "tail_bytes"): _ROOM,
     ("limits", "read_page_rows"): _ROOM,
     ("limits", "read_page_bytes"): _ROOM,
     ("store", "*"): _WHEN_OPENED,
-    ("telemetry",): "is said to what sends spans at the start",
-    ("log", "*"): "is said to the loggers before the first line",
+    ("telemetry",): "takes effect when the exporter of spans starts",
+    ("log", "*"): "takes effect before the first line of the log",
     ("vpn", "*", "replay_log", "index"): _WHEN_OPENED,
     **{
         ("vpn", "*", "store", key): _TAKEN_OVER
         for key in ("url", "password_file", "read_url", "lease_seconds", "advertise")
     },
     ("vpn", "*", "archive"): "is opened with its Message VPN",
-    ("vpn", "*", "queue", "*", "kind"): "decides whether messages lie there at all",
+    ("vpn", "*", "queue", "*", "kind"): "decides whether the queue holds messages at all",
     **{
         ("vpn", "*", "queue", "*", found.key): found.setting.fixed
         for found in QUEUE_KEYS

@@ -323,7 +323,7 @@ def _uses_of_files(settings: Settings) -> Iterator[tuple[str, Callable[[], objec
 def _check_extra() -> None:
     if any(importlib.util.find_spec(name) is None for name in ("cryptography", "jwt")):
         raise ValueError(
-            "its tokens take PyJWT and cryptography; install them: pip install 'rewind-gateway[oauth]'"
+            "its tokens need PyJWT and cryptography; install them: pip install 'rewind-gateway[oauth]'"
         )
 
 
@@ -339,7 +339,7 @@ def check_key_set(file: Path) -> None:
         keys = None
     if not isinstance(keys, list):
         _content(file)  # raises the reason where the file cannot be read
-        raise ValueError(f'{file} is no JSON Web Key Set, `{{"keys": [...]}}`')
+        raise ValueError(f'{file} is not a JSON Web Key Set, `{{"keys": [...]}}`')
 
 
 def _check_secret(user: User, kind: SecretKind, check: Callable[[str], str]) -> None:

@@ -109,14 +109,15 @@ def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Con
         remedy = "take ANONYMOUS out of `sasl`" if settings.has_users else "configure users (`[user.NAME]`)"
         yield ConfigProblem(
             f"{path}.host",
-            f"{listener.host} would let anyone in from other machines; {remedy}, listen on loopback, "
-            "or set `allow_anonymous_beyond_loopback = true`",
+            f"{listener.host} would let anyone on other machines connect; {remedy}, listen on loopback, or "
+            "set `allow_anonymous_beyond_loopback = true`",
             given=("user", f"{path}.sasl", "allow_anonymous_beyond_loopback"),
         )
     elif "ANONYMOUS" in offered and settings.has_users and ANONYMOUS_USER not in settings.users:
         yield ConfigProblem(
             f"{path}.sasl",
-            "has ANONYMOUS beside users; say in a `[user.anonymous]` what clients without a name may do",
+            "has ANONYMOUS, and there are users; say in a `[user.anonymous]` what clients without a name may "
+            "do",
             given=("user",),
         )
     if "EXTERNAL" in offered and not can_verify:
@@ -173,7 +174,9 @@ def _users(settings: Settings) -> Iterator[ConfigProblem]:
         path = toml.dotted(["user", name])
         for key in ("password", "token"):
             if getattr(user, key) is not None and getattr(user, f"{key}_file") is not None:
-                yield ConfigProblem(f"{path}.{key}_file", f"stands beside `{key}`; keep one of the two")
+                yield ConfigProblem(
+                    f"{path}.{key}_file", f"is set together with `{key}`; keep one of the two"
+                )
         # With identity providers, a token may name this user.
         has_token = user.token or user.token_file or user.sas_key_file or settings.identity_providers
         if not (user.password or user.password_file or user.certificate_names or has_token):
@@ -185,14 +188,14 @@ def _users(settings: Settings) -> Iterator[ConfigProblem]:
                 )
             elif not any("ANONYMOUS" in listener.sasl for listener in settings.listeners):
                 yield ConfigProblem(
-                    path, "stands for clients without a name, but no listener has ANONYMOUS in `sasl`"
+                    path, "is for clients without a name, but no listener has ANONYMOUS in `sasl`"
                 )
         yield from _permissions(user, path)
         for vpn in user.vpns:
             if vpn not in settings.vpns:
                 table = toml.dotted(["vpn", vpn])
                 yield ConfigProblem(
-                    f"{path}.vpns", f"names {vpn}, which is not there; add `[{table}]`", (table,)
+                    f"{path}.vpns", f"names {vpn}, which does not exist; add `[{table}]`", (table,)
                 )
         for certificate in user.certificate_names:
             if owners[certificate] > 1:
@@ -206,14 +209,18 @@ def _identity_providers(settings: Settings) -> Iterator[ConfigProblem]:
     for index, provider in enumerate(settings.identity_providers):
         path = f"identity_provider[{index}]"
         if provider.issuer in issuers:
-            yield ConfigProblem(f"{path}.issuer", "is another provider's, too; tokens say no more than that")
+            yield ConfigProblem(
+                f"{path}.issuer", "is another provider's, too; tokens cannot tell the two apart"
+            )
         issuers.add(provider.issuer)
         if provider.jwks_file is not None and provider.jwks_url is not None:
-            yield ConfigProblem(f"{path}.jwks_url", "stands beside `jwks_file`; keep one of the two")
+            yield ConfigProblem(f"{path}.jwks_url", "is set together with `jwks_file`; keep one of the two")
         if provider.client_secret_file is not None and provider.client_id is None:
-            yield ConfigProblem(f"{path}.client_secret_file", "belongs to a `client_id`, which is not there")
+            yield ConfigProblem(f"{path}.client_secret_file", "belongs to a `client_id`, which is missing")
         if "openid" not in provider.scopes:
-            yield ConfigProblem(f"{path}.scopes", "needs `openid`: without it a provider says no user")
+            yield ConfigProblem(
+                f"{path}.scopes", "needs `openid`: without it a provider does not say who the user is"
+            )
         if provider.client_id is not None or (provider.jwks_file is None and provider.jwks_url is None):
             try:
                 check_provider_url(provider.issuer)
@@ -227,8 +234,8 @@ def _permissions(user: User, path: str) -> Iterator[ConfigProblem]:
         if rules and all(rule.startswith("!") for rule in rules):
             yield ConfigProblem(
                 f"{path}.{key}",
-                "has exceptions alone, which permit nothing; name what they are exceptions from, "
-                "as in `queue://>`",
+                "has only exceptions, which permit nothing; add what they are exceptions to, such as "
+                "`queue://>`",
             )
     if user.replay and not user.consume:
         yield ConfigProblem(
@@ -246,7 +253,7 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
         yield from _log(vpn.replay_log, at)
         if vpn.store is not None and vpn.store.password_file is not None and has_password(vpn.store.url):
             yield ConfigProblem(
-                at("store", "password_file"), "stands beside a password in `url`; keep one of the two"
+                at("store", "password_file"), "is set together with a password in `url`; keep one of the two"
             )
         if vpn.archive is not None and not (vpn.archive.place or vpn.archive.to):
             yield ConfigProblem(at("archive"), "needs `from`, where it is read, or `to`, where it is written")
@@ -257,7 +264,7 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
         for label, target in vpn.replay_targets.items():
             path = at("replay_target", label)
             if (target.user is None) != (target.password_file is None):
-                yield ConfigProblem(path, "has one of `user` and `password_file`; it takes both, or none")
+                yield ConfigProblem(path, "has only one of `user` and `password_file`; give both, or none")
             if target.tls_ca is not None and not target.url.startswith("amqps://"):
                 yield ConfigProblem(f"{path}.tls_ca", "is for TLS; write `amqps://` in `url`")
         yield from _dead_letter_circles(vpn, at)
@@ -265,8 +272,8 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
         if remembered > MOST_IDS:
             yield ConfigProblem(
                 at("queue"),
-                f"has queues with a `dedup_window` of {remembered} messages together; all of a Message VPN may have"
-                f" {MOST_IDS}",
+                f"has queues with `dedup_window`s of {remembered} messages together; a Message VPN may have "
+                f"{MOST_IDS}",
             )
         for queue_name, queue in vpn.queues.items():
             yield from _queue(vpn, queue, queue_name, at)
@@ -284,7 +291,7 @@ def _log(log: ReplayLog, at: At) -> Iterator[ConfigProblem]:
     for place, rule in enumerate(log.retention):
         if all(topic.startswith("!") for topic in rule.topics):
             path = at("replay_log", "retention", place, "topics")
-            yield ConfigProblem(path, "has exceptions alone; name the topics that it is about")
+            yield ConfigProblem(path, "has only exceptions; add the topics that the rule is about")
 
 
 def _queue(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]:
@@ -294,7 +301,7 @@ def _queue(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]
     if said.dead_message_queue == name:
         yield ConfigProblem(
             at("queue", name, "dead_message_queue"),
-            "is the queue itself, whose dead messages would come back; name another",
+            "is the queue itself, whose dead messages would come back; name another queue",
         )
     if said.default_start != "live" and not vpn.replay_log.enabled:
         yield ConfigProblem(
@@ -306,7 +313,7 @@ def _queue(vpn: Vpn, queue: Queue, name: str, at: At) -> Iterator[ConfigProblem]
         path = at("queue", name, "dedup_window")
         yield ConfigProblem(
             at("queue", name, "dedup_window_ms"),
-            "bounds the age of what `dedup_window` remembers; say of how many messages",
+            "limits the age of the ids that `dedup_window` remembers; set `dedup_window`, too",
             (path,),
         )
 
@@ -327,7 +334,7 @@ def _dead_letter_circles(vpn: Vpn, at: At) -> Iterator[ConfigProblem]:
         if circle and way.queue != name and name == min(circle):
             yield ConfigProblem(
                 at("queue", name, "dead_message_queue"),
-                f"brings dead messages back, from {told(circle)}; have them end somewhere",
+                f"brings dead messages back, from {told(circle)}; give one of them another dead message queue",
             )
 
 

@@ -97,10 +97,10 @@ def _collector_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(
-            f"`{text.rpartition('@')[2]}` is no URL of a collector; write `http://HOST:4318/v1/traces`"
+            f"`{text.rpartition('@')[2]}` is not the URL of a collector; write `http://HOST:4318/v1/traces`"
         )
     if "@" in parts.netloc:
-        raise ValueError("has a key in it; give keys as headers, by `telemetry.headers_file`")
+        raise ValueError("has a key in it; put keys into the file of headers, `telemetry.headers_file`")
     return text
 
 
@@ -112,9 +112,11 @@ def check_provider_url(text: str) -> str:
     """
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.fragment:
-        raise ValueError("is no URL; write `https://HOST/PATH`, without a user and a fragment")
+        raise ValueError(
+            "is not a URL that can be used; write `https://HOST/PATH`, without a user and a fragment"
+        )
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ValueError("is `http://` to another machine; what it says must come by `https://`")
+        raise ValueError("is `http://` to another machine; what it answers must come over `https://`")
     return text
 
 
@@ -134,7 +136,7 @@ def _archive_place(text: str) -> str:
     if not text.strip():
         raise ValueError("name a folder or a URI")
     if "@" in urlsplit(text).netloc:
-        raise ValueError("has a key in it; give keys by the environment, as the bucket's own tools take them")
+        raise ValueError("has a key in it; put keys into the environment, as for the bucket's own tools")
     return text
 
 
@@ -164,7 +166,9 @@ def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
     def check(text: str) -> str:
         if AddressPattern.parse(text).kind not in kinds:
             schemes = " or ".join(f"`{kind.value}://`" for kind in kinds)
-            raise ValueError(f"{text!r} is nothing to {action}; what can be permitted here is {schemes}")
+            raise ValueError(
+                f"{text!r} is not an address to {action}; what can be permitted here is {schemes}"
+            )
         return text
 
     return check
@@ -174,7 +178,7 @@ Host = Annotated[str, AfterValidator(check_host)]
 CollectorUrl = Annotated[str, AfterValidator(_collector_url)]
 ServiceName = Annotated[str, Field(min_length=1, max_length=255)]
 ProviderUrl = Annotated[str, AfterValidator(check_provider_url)]
-Word = Annotated[str, AfterValidator(spelled(r"\S(?:.*\S)?", "is not empty, and has no space around it"))]
+Word = Annotated[str, AfterValidator(spelled(r"\S(?:.*\S)?", "must not be empty, nor have spaces around it"))]
 Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT_MAX)]
 Bytes = Annotated[int, Field(ge=1, le=2**40)]
@@ -182,7 +186,7 @@ Quota = Annotated[int, Field(ge=0, le=2**40)]
 # Compared as a whole with what a browser sends, so another spelling would never match.
 _origin = spelled(
     r"[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+",
-    "`{}` is no origin; write `https://HOST` or `https://HOST:PORT`, without a path",
+    "`{}` is not an origin; write `https://HOST` or `https://HOST:PORT`, without a path",
 )
 WebOrigin = Annotated[str, AfterValidator(_origin)]
 
@@ -236,7 +240,7 @@ def parse_address(text: str) -> ListenAddress:
     """
     scheme, marker, rest = text.rpartition("://")
     if marker and scheme not in {"amqp", "amqps", "http", "https"}:
-        raise ValueError(f"`{scheme}://` is not a scheme we listen for; write `amqp://`, `amqps://` or none")
+        raise ValueError(f"`{scheme}://` is not a scheme to listen for; write `amqp://`, `amqps://` or none")
     host, colon, port = rest.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -40,7 +40,7 @@ def literal(value: object) -> str:
         case tuple():
             return "[" + ", ".join(literal(item) for item in value) + "]"
         case _:
-            raise TypeError(f"{value!r} has no place in a configuration")
+            raise TypeError(f"{value!r} cannot be written into a configuration")
 
 
 def key(name: str) -> str:

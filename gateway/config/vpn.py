@@ -133,7 +133,7 @@ def _store_url(url: str) -> str:
     scheme, marker, rest = url.partition("://")
     if not marker or scheme not in SCHEMES:
         raise ValueError(
-            "it is no URL of a store; write `postgresql://HOST/DATABASE`, for several hosts "
+            "it is not the URL of a store; write `postgresql://HOST/DATABASE`, for several hosts "
             "`postgresql://A,B/DATABASE?target_session_attrs=read-write`"
         )
     if not rest.partition("?")[0].partition("/")[2]:
@@ -145,7 +145,7 @@ def _advertised(text: str) -> str:
     address = parse_address(text)
     if "://" in text or address.port == 0 or address.host in ("0.0.0.0", "::"):
         raise ValueError(
-            f"`{text}` is nothing that clients can connect to; write HOST:PORT, without a scheme"
+            f"`{text}` is not an address that clients can connect to; write HOST:PORT, without a scheme"
         )
     return text
 
@@ -156,16 +156,16 @@ Advertised = Annotated[str, AfterValidator(_advertised)]
 
 @table
 class VpnStore:
-    """A Message VPN whose messages are in PostgreSQL (15 or later) in place of a file in the data folder. Several
+    """A Message VPN whose messages are in PostgreSQL (15 or later) instead of a file in the data folder. Several
     gateways may name the same database: one of them is active, the others wait to take over. Needs the extra
     `rewind-gateway[postgresql]`."""
 
     url: StoreUrl
-    """The database, as libpq writes it; with several hosts and `target_session_attrs=read-write` the current
-    primary. The Message VPN has a schema of its own in it, `rewind_NAME`. A password in the URL is shown nowhere."""
+    """The database, as libpq writes it; with several hosts and `target_session_attrs=read-write` the current primary.
+    The Message VPN has a schema of its own in it, `rewind_NAME`. A password in the URL is never shown."""
 
     password_file: Path | None = None
-    """A file that holds the password, in place of one in `url`, where secrets are mounted as files. Read at each
+    """A file that holds the password, instead of one in `url`, where secrets are mounted as files. Read at each
     connect."""
 
     read_url: StoreUrl | None = None
@@ -178,13 +178,13 @@ class VpnStore:
     standby keeps up. All other clients are sent to the active gateway."""
 
     require_standby: bool = False
-    """Whether messages are refused while no synchronous standby answers, so that a commit would be on one machine
-    only. Off accepts them and raises an alarm, so that the loss of a standby stops nobody."""
+    """Whether messages are refused while no synchronous standby answers, because a commit would then be on one machine
+    only. Off accepts them and raises an alarm, so that the loss of a standby stops no client."""
 
     lease_seconds: Annotated[int, Field(ge=2, le=3_600)] = 5
     """Seconds since the newest commit after which nothing is delivered until a commit succeeds: another gateway may
     have taken over. A waiting gateway takes over from a hung one shortly after this time. The writer commits each
-    second, so less than 2 would stop deliveries for nothing; more makes a takeover slower. Must be the same on all
+    second, so less than 2 would stop deliveries needlessly; more makes a takeover slower. Must be the same on all
     gateways."""
 
     advertise: Advertised | None = None
@@ -194,7 +194,9 @@ class VpnStore:
 
 def _peer_url(text: str) -> str:
     if "@" in text:
-        raise ValueError("has a user in it; give him by `user`, and the password by `password_file`")
+        raise ValueError(
+            "has a user in it; name the user in `user`, and the file of the password in `password_file`"
+        )
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -202,10 +204,10 @@ def _peer_url(text: str) -> str:
         parts, port = urlsplit(""), 0
     if parts.scheme not in ("amqp", "amqps") or not parts.hostname or port == 0:
         raise ValueError(
-            f"`{text[:60]}` is no URL of a peer; write `amqps://HOST:PORT`, or `amqp://HOST:PORT`"
+            f"`{text[:60]}` is not the URL of a peer; write `amqps://HOST:PORT`, or `amqp://HOST:PORT`"
         )
     if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError("has more than host and port; the address there is said by each copy")
+        raise ValueError("has more than host and port; each copy names the address there")
     return text
 
 
@@ -228,7 +230,7 @@ class ReplayTarget:
     """The user who publishes the copies there, by SASL PLAIN. Without it the gateway connects anonymously."""
 
     password_file: Path | None = None
-    """A file that holds the password. Read at each connect, and shown nowhere."""
+    """A file that holds the password. Read at each connect, and never shown."""
 
     tls_ca: Path | None = None
     """Authorities, in PEM, that must have signed the peer's certificate. Without it, those that this machine trusts."""
@@ -247,8 +249,8 @@ class Retention:
     """Hours after which their messages are trimmed, checked once a minute. 0 sets no limit."""
 
     quota_mb: Quota = 0
-    """Megabytes of the disk that their messages may take; the oldest are trimmed soon after, and no publisher waits
-    for that. 0 sets no limit."""
+    """Megabytes of the disk that their messages may take. Beyond it the oldest are trimmed soon after, and no publisher
+    waits for that. 0 sets no limit."""
 
 
 @table
@@ -256,76 +258,75 @@ class ReplayLog:
     """The replay log of a Message VPN: every Guaranteed message in publish order, kept to be replayed."""
 
     enabled: bool = True
-    """Whether there is one. Off, messages live only as long as an endpoint holds them, and every replay is
+    """Whether there is a replay log. Off, messages exist only as long as an endpoint holds them, and every replay is
     refused with subcode 134."""
 
     write: bool = True
-    """Whether messages are added to it. Off keeps what it has, to be replayed, and takes nothing new."""
+    """Whether messages are added to it. Off keeps its messages, which can be replayed, and adds no new ones."""
 
     read: bool = True
-    """Whether it can be replayed and read. Off, it still takes messages, to be read later."""
+    """Whether it can be replayed and read. Off, messages are still added, to be read later."""
 
     quota_mb: Quota = 0
-    """Megabytes the log may take of the disk: each message counts with its share of the file's pages. 0 sets no
-    limit but the disk's. From 90 % on the oldest messages are trimmed; those still on a queue are delivered, but no
+    """Megabytes of the disk that the log may take: each message counts with its share of the file's pages. 0 sets no
+    limit but the disk's. From 90 % on the oldest messages are trimmed. Those still on a queue are delivered, but no
     longer count."""
 
     wait_for_room_seconds: Quota = 10
     """Seconds that a publisher waits at the quota while trimming makes no room at all; then its message is refused. 10,
-    because a burst ends sooner and a client's own timeout comes later. 0 refuses at once."""
+    because a burst ends sooner and a client's own timeout comes later. 0 refuses immediately."""
 
     max_age_hours: Quota = 0
     """Hours after which a message is trimmed, checked once a minute. 0 sets no limit but the quota."""
 
     topics: tuple[TopicFilter, ...] = ()
-    """Topic subscriptions that the log takes, `!` before an exception; empty takes every topic. A log of some topics
+    """Topics that are logged, as subscriptions, `!` before an exception; empty logs every topic. A log of some topics
     reaches further back on the same disk."""
 
     keep_until_archived: bool = False
-    """Whether messages are trimmed, by quota, age or an administrator, only after `rewind archive` has them. A log
-    that is full then refuses new messages. Off, because it needs an archiver that keeps up."""
+    """Whether messages are trimmed, by quota, age or an administrator, only after they are archived. A log that is full
+    then refuses new messages. Off, because it needs an archiver that keeps up."""
 
     filtered: bool = True
-    """Whether `topics` is applied. Off keeps the list for later, and takes every topic."""
+    """Whether `topics` is applied. Off keeps the list for later, and logs every topic."""
 
     promote_direct: bool = False
-    """Whether pre-settled (Direct) messages are logged too. Off, because their senders asked for speed, not
-    for keeping."""
+    """Whether pre-settled (Direct) messages are logged, too. Off, because their senders chose speed over keeping
+    them."""
 
     retention: Annotated[tuple[Retention, ...], Field(max_length=100)] = ()
-    """Rules for some topics. At most 100, as each is checked for a topic that was not seen lately."""
+    """Rules for some topics. At most 100, because all are checked for each topic that was not seen lately."""
 
     replay_temporary: bool = True
     """Whether temporary endpoints can be replayed. On, because a short-lived reader is a common use; Solace
     refuses it."""
 
     max_replays: Count = 1_000
-    """Endpoint replays under way at once. Each has a reader's page in memory; the next is refused with
-    subcode 147."""
+    """Endpoint replays at the same time. Each has a reader's page in memory; the next is refused with subcode 147."""
 
     index: tuple[PropertyName, ...] = ()
     """Properties by which replay starts are looked up: `message-id`, `correlation-id`, `group-id`, `subject`, or an
-    application property's name. None, because each takes about 15 us of every message; a start by any other
-    property reads the log from its beginning, and so does a search for messages older than this setting."""
+    application property's name. Empty, because each costs about 15 us per message. A start by any other property reads
+    the log from its beginning; so does a start at a message that is older than the property's entry here."""
 
 
 @table
 class ArchivedLog:
-    """The archive of a Message VPN's replay log. Log readers, streams and replays read trimmed messages from there, as
-    if they were still in the log. Needs the extra `archive`."""
+    """The archive of a Message VPN's replay log. Log readers, streams and replays read trimmed messages from the
+    archive, as if they were still in the log. Needs the extra `archive`."""
 
     place: Annotated[ArchivePlace | None, Field(alias="from")] = None
-    """Where it is read: a folder, or a URI that pyarrow's file systems take, such as
-    `s3://bucket/folder?region=eu-west-1`: the `--to` of `rewind archive`. Without it, where it is written. Keys of a
+    """Where the archive is read: a folder, or a URI that pyarrow's file systems accept, such as
+    `s3://bucket/folder?region=eu-west-1`: the `--to` of `rewind archive`. Without it, the place in `to`. Keys of a
     bucket belong in the environment, not here."""
 
     to: ArchivePlace | None = None
-    """Where the gateway writes it, with an archiver of its own beside it: a process of some 150 MB that goes on as long
-    as the gateway is active. Without it, `rewind archive` writes."""
+    """Where the gateway writes the archive, by an archiver process of its own, of some 150 MB, which runs as long as
+    the gateway is active. Without it, `rewind archive` writes."""
 
     age_seconds: Annotated[int, Field(ge=1, le=3_600)] = 60
-    """Seconds after which that archiver has archived a message, however few there are. Each time is a file; files of a
-    day that is over become one."""
+    """Seconds after which that archiver has archived a message, however few there are. It writes a file each time; at
+    the end of a day the day's files become one."""
 
     @property
     def read_at(self) -> str:
@@ -338,15 +339,15 @@ class ArchivedLog:
 @table
 @with_queue_settings
 class Queue:
-    """A queue that exists from the start."""
+    """A queue that the gateway creates when it starts."""
 
     kind: Literal["queue", "stream", "last-value"] = "queue"
-    """`queue`: messages lie on it until they are consumed. `stream`: a named view of the replay log, for any
-    number of readers, each from its own start; nothing is ever removed by reading it. `last-value`: a stream whose
-    readers first get the newest message of each key (`value_key`)."""
+    """`queue`: holds messages until they are consumed. `stream`: a named view of the replay log, for any number of
+    readers, each from its own start; reading removes nothing. `last-value`: a stream whose readers first get the newest
+    message of each key (`value_key`)."""
 
     subscriptions: tuple[TopicFilter, ...] = ()
-    """Topics that the queue attracts, besides messages sent to it by name; `!` before an exception."""
+    """Topics that the queue attracts, in addition to messages sent to it by name; `!` before an exception."""
 
     @property
     def settings(self) -> EndpointSettings:
@@ -362,26 +363,26 @@ class Vpn:
     """Whether clients can connect. Off keeps the data and refuses them."""
 
     create_queues: bool = True
-    """Whether a queue comes into being when a client first sends to it or consumes from it. On, so that a
-    fresh gateway works at once; off where a mistyped name must be an error."""
+    """Whether a queue is created when a client first sends to it or consumes from it. On, so that a fresh gateway works
+    immediately; turn it off where a mistyped name must be an error."""
 
     max_topic_bytes: Annotated[int, Field(ge=1, le=MAX_TOPIC_BYTES)] = MAX_TOPIC_BYTES
-    """Longest topic, in bytes of UTF-8. 250, as Solace has it, so that names carry over; it can only be
-    less."""
+    """Longest topic, in bytes of UTF-8. 250, as in Solace, so that topics can be taken over; it can only be reduced."""
 
     max_topic_levels: Annotated[int, Field(ge=1, le=MAX_TOPIC_LEVELS)] = MAX_TOPIC_LEVELS
-    """Most levels in a topic. 128, as Solace has it; matching walks them one by one."""
+    """Most levels in a topic. 128, as in Solace; matching compares them one by one."""
 
     max_endpoints: Count = 20_000
-    """Queues, streams and topic endpoints, including temporary ones. Each costs some kilobytes of memory, and
-    clients can make them; those that the configuration names are always made."""
+    """Queues, streams and topic endpoints, including temporary ones. Each costs some kilobytes of memory, and clients
+    can create them; those that the configuration names are always created."""
 
     max_subscriptions_per_user: Count = 2_000
-    """Durable subscriptions of one user. Messages are kept for them whether the user comes back or not."""
+    """Durable subscriptions of one user. Messages are kept for them whether or not the user comes back."""
 
     subscription_expiry_hours: Quota = 0
-    """Hours after which a topic endpoint without a consumer is deleted, with its messages; counted anew from each
-    start. 0 keeps it for ever, as messages that wait for a consumer are not ours to delete."""
+    """Hours after which a topic endpoint without a consumer is deleted, with its messages; the count begins again when
+    the gateway starts. 0 keeps it without limit, because messages that wait for a consumer must not be lost by
+    default."""
 
     replay_log: ReplayLog = field(default_factory=ReplayLog)
     """Its replay log."""

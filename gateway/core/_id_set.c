@@ -169,7 +169,7 @@ static int drop(IdSet *self, PyObject *id, Py_hash_t hash)
     return 0;
 }
 
-PyDoc_STRVAR(isdisjoint_doc, "isdisjoint(ids: list[bytes]) -> bool\n\nWhether it has none of them.");
+PyDoc_STRVAR(isdisjoint_doc, "isdisjoint(ids: list[bytes]) -> bool\n\nWhether the set has none of these ids.");
 
 static PyObject *isdisjoint(PyObject *object, PyObject *list)
 {
@@ -178,7 +178,7 @@ static PyObject *isdisjoint(PyObject *object, PyObject *list)
     return found < 0 ? NULL : PyBool_FromLong(!found);
 }
 
-PyDoc_STRVAR(update_doc, "update(ids: list[bytes]) -> None\n\nIt has these, too.");
+PyDoc_STRVAR(update_doc, "update(ids: list[bytes]) -> None\n\nAdd these ids.");
 
 static PyObject *update(PyObject *object, PyObject *list)
 {
@@ -192,7 +192,7 @@ static PyObject *update(PyObject *object, PyObject *list)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(difference_update_doc, "difference_update(ids: list[bytes]) -> None\n\nIt has none of these any more.");
+PyDoc_STRVAR(difference_update_doc, "difference_update(ids: list[bytes]) -> None\n\nRemove these ids.");
 
 static PyObject *difference_update(PyObject *object, PyObject *list)
 {
@@ -222,7 +222,7 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *keywords)
     IdSet *self;
 
     if (PyTuple_Size(args) > 0 || keywords != NULL) {
-        PyErr_SetString(PyExc_TypeError, "an IdSet is made empty");
+        PyErr_SetString(PyExc_TypeError, "an IdSet takes no arguments");
         return NULL;
     }
     self = (IdSet *)PyType_GenericAlloc(type, 0);
@@ -284,7 +284,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "gateway.core._id_set",
-    .m_doc = "Ids in a set (see dedup).",
+    .m_doc = "A set of ids (see dedup).",
     .m_slots = slots,
 };
 

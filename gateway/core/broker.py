@@ -257,15 +257,18 @@ class Broker:
         endpoint = self.endpoints.get(name)
         if endpoint is None:
             if name.startswith("#"):
-                raise Refused(ErrorCode.NOT_FOUND, f"there is no temporary queue {name!r}, or no longer")
+                raise Refused(
+                    ErrorCode.NOT_FOUND, f"there is no temporary queue {name!r}; it may have been deleted"
+                )
             if not (may_create and self.create_queues):
                 raise Refused(
-                    ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use"
+                    ErrorCode.NOT_FOUND,
+                    f"there is no queue {name!r}, and queues are not created on first use",
                 )
             if kind is EndpointKind.LAST_VALUE:
                 raise Refused(
                     ErrorCode.NOT_FOUND,
-                    f"there is no queue {name!r}, and a last-value queue is made by an administrator",
+                    f"there is no queue {name!r}, and only an administrator can create a last-value queue",
                 )
             if kind is EndpointKind.STREAM:
                 self.policy.check_can_be_viewed()
@@ -279,13 +282,13 @@ class Broker:
         if kind is not None and kind is not endpoint.kind:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"queue {name!r} is kind={endpoint.kind.value}, the attach says kind={kind.value}",
+                f"queue {name!r} has kind={endpoint.kind.value}, but the attach has kind={kind.value}",
             )
         if exclusive is not None and exclusive is not endpoint.settings.exclusive:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"queue {name!r} is exclusive={endpoint.settings.exclusive.value}, "
-                f"the attach says exclusive={exclusive.value}",
+                f"queue {name!r} has exclusive={endpoint.settings.exclusive.value}, but the attach has "
+                f"exclusive={exclusive.value}",
             )
         return endpoint, []
 
@@ -374,7 +377,7 @@ class Broker:
         if endpoint.kind.is_view:
             raise Refused(
                 ErrorCode.NOT_ALLOWED,
-                f"{endpoint.name!r} is a {endpoint.kind.value}: it shows the log, and holds no copies",
+                f"{endpoint.name!r} is a {endpoint.kind.value}: it shows the log, and cannot hold copies",
             )
         self.policy.check_reads("there is nothing to copy from")
         if endpoint.replay is not None and endpoint.replay.is_under_way:

@@ -206,15 +206,15 @@ class Deduplication:
         if age_ms and not messages:
             raise Refused(
                 ErrorCode.INVALID_FIELD,
-                f"a dedup_window_ms of {age_ms} and no dedup_window: say of how many messages ids are remembered,"
-                " or have both be 0",
+                f"a dedup_window_ms of {age_ms} and no dedup_window: set the number of messages whose ids are "
+                "remembered, or set both to 0",
             )
         others = sum(window.messages for other, window in self.windows.items() if other != number)
         if messages and others + messages > MOST_IDS:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
-                f"a dedup_window of {messages} messages; all of a Message VPN may have {MOST_IDS} together, and the"
-                f" others have {others}",
+                f"a dedup_window of {messages} messages; all windows of a Message VPN may have {MOST_IDS} "
+                f"together, and the others have {others}",
             )
 
     def configure(self, number: int, messages: int, age_ms: int) -> bool:

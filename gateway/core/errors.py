@@ -26,7 +26,12 @@ class ErrorCode(enum.Enum):
         case: When a peer gets the error, for the documents. It also keeps apart rows that are alike on the wire.
     """
 
-    UNKNOWN_START = ("amqp:invalid-field", "a start that is none, or in the future", "unknown-start", 139)
+    UNKNOWN_START = (
+        "amqp:invalid-field",
+        "a start that is not valid, or is in the future",
+        "unknown-start",
+        139,
+    )
     START_TIME_NOT_AVAILABLE = (
         "amqp:precondition-failed",
         "a date before the log begins",
@@ -82,38 +87,44 @@ class ErrorCode(enum.Enum):
     REPLAY_FAILED = ("amqp:internal-error", "on a running link: the replay cannot go on", "failed", 149)
 
     UNAUTHORIZED = ("amqp:unauthorized-access", "no permission")
-    RESOURCE_LOCKED = ("amqp:resource-locked", "somebody else has it to himself")
+    RESOURCE_LOCKED = ("amqp:resource-locked", "another client has exclusive use of it")
     STOLEN = ("amqp:link:stolen", "displaced by a consumer of a higher epoch, or by a link of the same name")
-    MESSAGE_TOO_LARGE = ("amqp:link:message-size-exceeded", "a message larger than is taken")
+    MESSAGE_TOO_LARGE = ("amqp:link:message-size-exceeded", "a message that exceeds the size limit")
     TRANSFER_LIMIT = ("amqp:link:transfer-limit-exceeded", "transfers beyond the link's credit")
-    NOT_FOUND = ("amqp:not-found", "there is no such thing")
-    NOT_ALLOWED = ("amqp:not-allowed", "what cannot be done with this kind of thing, or in its state")
-    NOT_IMPLEMENTED = ("amqp:not-implemented", "what the gateway does not do")
-    INVALID_FIELD = ("amqp:invalid-field", "a value that means nothing here")
-    PRECONDITION_FAILED = ("amqp:precondition-failed", "it contradicts what is there")
-    ALREADY_EXISTS = ("amqp:precondition-failed", "what is to be made is there already")
-    RESOURCE_LIMIT = ("amqp:resource-limit-exceeded", "a quota or another bound is reached")
-    RESOURCE_DELETED = ("amqp:resource-deleted", "it was deleted meanwhile")
-    DECODE_ERROR = ("amqp:decode-error", "bytes that are not what they have to be")
-    UNATTACHED_HANDLE = ("amqp:session:unattached-handle", "a frame for a handle that no link is attached at")
-    HANDLE_IN_USE = ("amqp:session:handle-in-use", "an attach that takes a handle in use")
-    WINDOW_VIOLATION = ("amqp:session:window-violation", "a session's transfer-ids that go back")
+    NOT_FOUND = ("amqp:not-found", "what the peer names does not exist")
+    NOT_ALLOWED = (
+        "amqp:not-allowed",
+        "the operation is not possible on a node of this kind, or in its state",
+    )
+    NOT_IMPLEMENTED = ("amqp:not-implemented", "a feature that the gateway does not have")
+    INVALID_FIELD = ("amqp:invalid-field", "a value that is not valid here")
+    PRECONDITION_FAILED = ("amqp:precondition-failed", "the request contradicts the present state")
+    ALREADY_EXISTS = ("amqp:precondition-failed", "an object of this name exists already")
+    RESOURCE_LIMIT = ("amqp:resource-limit-exceeded", "a quota or another limit is reached")
+    RESOURCE_DELETED = ("amqp:resource-deleted", "the node was deleted meanwhile")
+    DECODE_ERROR = ("amqp:decode-error", "bytes that cannot be decoded as what the peer says they are")
+    UNATTACHED_HANDLE = (
+        "amqp:session:unattached-handle",
+        "a frame for a handle to which no link is attached",
+    )
+    HANDLE_IN_USE = ("amqp:session:handle-in-use", "an attach with a handle that is in use")
+    WINDOW_VIOLATION = ("amqp:session:window-violation", "transfer-ids of a session that go back")
     FRAMING_ERROR = (
         "amqp:connection:framing-error",
-        "frames that are none, a channel or a handle past the largest",
+        "invalid frames, a channel or a handle above the maximum",
     )
     CONNECTION_FORCED = ("amqp:connection:forced", "the gateway ends the connection")
     REDIRECT = (
         "amqp:connection:redirect",
-        "another gateway is active; clients that are not known to follow are told otherwise",
+        "another gateway is active; clients that are not known to follow a redirect get another error",
     )
     ONE_MACHINE = (
         "amqp:precondition-failed",
-        "no synchronous standby would have the message, and the Message VPN's `require_standby` asks for one",
+        "no synchronous standby would have the message, and the Message VPN has `require_standby`",
     )
-    INTERNAL = ("amqp:internal-error", "a mistake of the gateway, or the store could not write")
+    INTERNAL = ("amqp:internal-error", "an error in the gateway, or the store could not write")
 
-    UNKNOWN_TRANSACTION = ("amqp:transaction:unknown-id", "there is no such transaction, or it has ended")
+    UNKNOWN_TRANSACTION = ("amqp:transaction:unknown-id", "the transaction does not exist, or has ended")
     ROLLED_BACK = ("amqp:transaction:rollback", "the transaction was rolled back")
     TRANSACTION_TIMEOUT = ("amqp:transaction:timeout", "the transaction was open too long")
 

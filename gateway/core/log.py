@@ -80,7 +80,7 @@ class LogPolicy:
             Refused: REPLAY_DISABLED.
         """
         if not (self.writes or self.reads):
-            raise log_is_off("a stream would be a view of nothing")
+            raise log_is_off("a stream would have no messages to show")
 
 
 def log_is_off(without: str) -> Refused:
@@ -195,7 +195,7 @@ class History:
         if archived.last_id >= log.next_id:
             return f"; {has}, more than the log ever had"
         if archived.last_id + 1 < log.first_id:
-            return f"; {has}, and what lies between is in neither"
+            return f"; {has}, and the ids in between are in neither"
         return f"; {has}"
 
 

@@ -259,7 +259,7 @@ class ReplayRequest(NamedTuple):
     start: str = ""
 
 
-BY_NOBODY: Final = ReplayRequest()
+NO_REQUEST: Final = ReplayRequest()
 """The request of a replay in a test."""
 
 

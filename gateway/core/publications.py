@@ -30,7 +30,7 @@ class TooLarge(Refused):
         limit = endpoint.settings.max_message_bytes
         super().__init__(
             ErrorCode.RESOURCE_LIMIT,
-            f"{endpoint.name!r} takes messages of at most {limit} bytes (max_message_bytes)",
+            f"{endpoint.name!r} accepts messages of at most {limit} bytes (max_message_bytes)",
             **{"rewind:reason": "endpoint-message-size", "rewind:endpoint": endpoint.name},
         )
         self.count = count
@@ -288,8 +288,8 @@ class Publications:
 def _too_many_delayed(topic: str, count: int) -> Refused:
     return Refused(
         ErrorCode.RESOURCE_LIMIT,
-        f"a message to {topic[:80]!r} would wait for its time on {count} queues and topic endpoints, and may on"
-        f" {MOST_DELAYED_ENDPOINTS}; publish it when it is due",
+        f"a message to {topic[:80]!r} would be delayed on {count} queues and topic endpoints, and may be on "
+        f"{MOST_DELAYED_ENDPOINTS}; publish it when it is due",
     )
 
 

@@ -74,11 +74,11 @@ class SteadyTime:
         if self._jump_ms:
             return (
                 f"the machine's clock is {self._jump_ms / 1_000:,.0f} s ahead of the time that has passed; "
-                f"it is followed once it has stayed so for {SETTLE_SECONDS:.0f} s"
+                f"the gateway follows it once it has stayed so for {SETTLE_SECONDS:.0f} s"
             )
         if self._ahead_ms > STEP_MS:
             return (
-                f"messages are stamped {self._ahead_ms / 1_000:,.0f} s ahead of the machine's clock, "
-                "which was set back: times in the log never fall"
+                f"messages are stamped {self._ahead_ms / 1_000:,.0f} s ahead of the machine's clock, which "
+                "was set back: times in the log never go back"
             )
         return None

@@ -136,7 +136,8 @@ class Trimming:
         log, policy = self._log, self._policy
         keeps = policy.keep_until_archived and log.archived_id < log.next_id - 1
         return LogFull(
-            "the replay log is at its quota, and keeps what is not archived: archive it or raise the quota"
+            "the replay log is at its quota, and keeps messages that are not archived: archive them or raise "
+            "the quota"
             if keeps
             else "the replay log is at its quota; trim it or raise the quota",
             size_bytes,
@@ -290,8 +291,9 @@ class Trimming:
         if self._policy.keep_until_archived and before_id > max(log.archived_id + 1, log.first_id):
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"the log keeps what is not archived, and is archived up to message {log.archived_id}: trim to "
-                f"message {log.archived_id + 1} at most, run `rewind archive`, or turn keep_until_archived off",
+                "the log keeps messages that are not archived, and is archived up to message "
+                f"{log.archived_id}: trim to message {log.archived_id + 1} at most, run `rewind archive`, or "
+                "turn keep_until_archived off",
             )
 
     def report_archived(self, last_id: int, generation: int) -> SaveArchived | None:
@@ -306,12 +308,13 @@ class Trimming:
         if generation != log.generation:
             raise Refused(
                 ErrorCode.LOG_MODIFIED,
-                f"the archive is of generation {generation} of the log, and this one is {log.generation}",
+                f"the archive is of generation {generation} of the log, and this log has generation "
+                f"{log.generation}",
             )
         if last_id >= log.next_id:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"the log ends at message {log.newest_id}: nobody can have archived it up to {last_id}",
+                f"the log ends at message {log.newest_id}: it cannot be archived up to {last_id}",
             )
         return SaveArchived(last_id) if last_id > log.archived_id else None
 

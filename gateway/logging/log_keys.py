@@ -25,39 +25,41 @@ ACTIVE: Final = "active"  # HOST:PORT of the gateway that has the store
 
 # Replay and its log
 REPLAY: Final = "replay"  # a replay's name
-REPLAY_STATE: Final = "replay_state"  # the state that a replay came to
-START: Final = "start"  # as asked for
-OFFSET: Final = "offset"  # the id that a search has come to
+REPLAY_STATE: Final = "replay_state"  # the state that a replay has reached
+START: Final = "start"  # the start as requested
+OFFSET: Final = "offset"  # the id that a search has reached
 FIRST: Final = "first"  # the first id
 LAST: Final = "last"  # the last id
-UNTIL: Final = "until"  # the last id that is to be sent
+UNTIL: Final = "until"  # the last id to be sent
 
 # Alarms
-ALARM: Final = "alarm"  # what it is about
+ALARM: Final = "alarm"  # the kind of alarm
 THRESHOLD_PERCENT: Final = "threshold_percent"  # the part of the limit that was reached
 
 # Administration
-OPERATION: Final = "operation"  # what an administrator asked for
-BODY: Final = "body"  # the beginning of what came with it
+OPERATION: Final = "operation"  # what a user asked of the administration
+BODY: Final = "body"  # the beginning of the request's body
 
 # What came of it
-STATUS: Final = "status"  # of the answer, as HTTP has it
+STATUS: Final = "status"  # the HTTP status of the answer
 APPLIED: Final = "applied"  # settings that were changed
-REFUSED: Final = "refused"  # settings that were not
+REFUSED: Final = "refused"  # settings that were not changed
 CONDITION: Final = "condition"  # AMQP error condition
 REPLAY_ERROR: Final = "replay_error"  # as the client is told
 REASON: Final = "reason"  # a sentence
-RULE: Final = "rule"  # the user's rule that decided
-LIMIT: Final = "limit"  # name of the setting that was reached
+RULE: Final = "rule"  # the permission of the user that decided
+LIMIT: Final = "limit"  # the name of the limit that was reached
 MESSAGES: Final = "messages"  # how many
 IDS: Final = "ids"  # which messages
-HELD_BACK: Final = "held_back"  # lines of this kind that were left out before this one
+HELD_BACK: Final = "held_back"  # lines of this kind that were left out before this line
 LINES: Final = "lines"  # lines that were lost
-UNKNOWN: Final = "unknown"  # messages of which a selector would have taken too long
-ELAPSED_MS: Final = "elapsed_ms"  # milliseconds it took
+UNKNOWN: Final = "unknown"  # messages for which the selector would have taken too long
+ELAPSED_MS: Final = "elapsed_ms"  # the duration in milliseconds
 
 # The process
 DATA: Final = "data"  # the data folder
-ENGINE: Final = "engine"  # what keeps the data, with its version
-WIRE_LOOPS: Final = "wire_loops"  # native, or python and why: what runs once a message on the wire
+ENGINE: Final = "engine"  # the store's database, with its version
+WIRE_LOOPS: Final = (
+    "wire_loops"  # native, or python and why: which loops do the work for each message on the wire
+)
 URL: Final = "url"  # where clients connect

@@ -91,7 +91,8 @@ class Administration:
         if endpoint.settings.declared:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"{endpoint.name!r} is declared in the configuration, which decides at the next start; change it there",
+                f"{endpoint.name!r} is declared in the configuration, which would restore it at the next "
+                "start; change it there",
             )
 
     async def subscribe(self, endpoint: Endpoint, subscription: str) -> None:
@@ -123,7 +124,8 @@ class Administration:
         if endpoint.flows:
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED,
-                f"topic endpoint {endpoint.name!r} has a consumer of its topic; change it when there is none",
+                f"topic endpoint {endpoint.name!r} has a consumer of its topic; change it when it has no "
+                "consumer",
             )
         self.vpn.endpoints.set_subscriptions(endpoint, [topic])
         await self.vpn.committer.committed()
@@ -189,7 +191,7 @@ class Administration:
             check(rows[0][TOPIC])
             if endpoint.backlog.has(rows[0]) or endpoint.cursor_number != number:
                 raise Refused(
-                    ErrorCode.PRECONDITION_FAILED, f"message {message_id} lies on {endpoint.name!r} already"
+                    ErrorCode.PRECONDITION_FAILED, f"message {message_id} is on {endpoint.name!r} already"
                 )
             row = rows[0]
             effect = vpn.broker.begin_copy(endpoint, row)
@@ -318,5 +320,6 @@ def _check_unbounded(start: ReplayStart) -> None:
     if start.until is not None or start.speed is not None or start.rate is not None:
         raise Refused(
             ErrorCode.INVALID_FIELD,
-            "a replay by an administrator goes on to live at full speed: `until`, `speed` and `rate` are for clients",
+            "a replay by an administrator continues with live messages, at full speed: `until`, `speed` and "
+            "`rate` are for clients",
         )

@@ -166,7 +166,8 @@ class Endpoints(VpnPart):
             if setting.fixed and getattr(settings, name) != getattr(endpoint.settings, name):
                 raise Refused(
                     ErrorCode.NOT_ALLOWED,
-                    f"{name} of {endpoint.name!r} is said when it is made: it {setting.fixed}",
+                    f"{name} of {endpoint.name!r} can only be set when the endpoint is created: it "
+                    f"{setting.fixed}",
                 )
         self._broker.dedup.check(endpoint.number, settings.dedup_window, settings.dedup_window_ms)
         effects = self._broker.change_settings(endpoint, settings)
@@ -266,7 +267,8 @@ class Endpoints(VpnPart):
         if queue == name:
             raise Refused(
                 ErrorCode.INVALID_FIELD,
-                f"{name!r} cannot be its own dead message queue: its dead messages would come back; name another",
+                f"{name!r} cannot be its own dead message queue: its dead messages would come back; name "
+                "another queue",
             )
         way = way_of(name, kind, queue, subscriptions)
         if way is None:
@@ -275,7 +277,8 @@ class Endpoints(VpnPart):
         if circle:
             raise Refused(
                 ErrorCode.INVALID_FIELD,
-                f"dead messages of {name!r} would come back to it, from {told(circle)}; have them end somewhere",
+                f"dead messages of {name!r} would come back to it, from {told(circle)}; give one of them "
+                "another dead message queue",
             )
 
     # --- declared by the configuration ---------------------------------------------------------------------------
@@ -292,12 +295,15 @@ class Endpoints(VpnPart):
             if found is None or found.kind.value == queue.kind:
                 continue
             if found.kind is EndpointKind.TOPIC_ENDPOINT:
-                cause = f"it keeps {name!r} as a durable topic endpoint, and the configuration makes it a {queue.kind}"
+                cause = (
+                    f"{name!r} is a durable topic endpoint there, and the configuration declares it as a "
+                    f"{queue.kind}"
+                )
                 hint = "Give the queue another name, or have the subscription's owner unsubscribe first"
             elif found.depth and not found.kind.is_view:
                 cause = (
-                    f"it keeps {name!r} as a {found.kind.value} with messages on it ({found.depth}), "
-                    f"and the configuration makes it a {queue.kind}, which holds none"
+                    f"{name!r} is a {found.kind.value} there with messages on it ({found.depth}), and the "
+                    f"configuration declares it as a {queue.kind}, which holds none"
                 )
                 hint = f'Start with kind = "{found.kind.value}" and have them consumed first, or give it another name'
             else:
@@ -305,14 +311,14 @@ class Endpoints(VpnPart):
             raise StoreError("cannot declare the queues of", self._place, cause, hint)
         for name, others in self._oversized(queues):
             cause = (
-                f"its queues have a dedup_window of {others} messages together without {name!r}, and with that more "
-                f"than {MOST_IDS}"
+                f"the queues other than {name!r} have dedup_windows of {others} messages together, and with "
+                f"it more than {MOST_IDS}"
             )
-            hint = "Make `dedup_window` of some smaller, or delete queues that administrators have made"
+            hint = "Reduce the `dedup_window` of some, or delete queues that administrators have created"
             raise StoreError("cannot declare the queues of", self._place, cause, hint)
         for name, circle in self._circles(queues):
             cause = f"dead messages of {name!r} would come back to it, from {told(circle)}"
-            hint = "Take `dead_message_queue` from one of them that the configuration names"
+            hint = "Remove `dead_message_queue` from one of them that the configuration names"
             raise StoreError("cannot declare the queues of", self._place, cause, hint)
 
     def _circles(self, queues: Mapping[str, Queue]) -> Iterator[tuple[str, list[str]]]:
@@ -387,7 +393,7 @@ class Endpoints(VpnPart):
             reason = f"would bring dead messages back, from {told(circle)}"
             refuse(name, "dead_message_queue", reason)
         for name, others in list(self._oversized(fitting)):
-            reason = f"finds no room beside others of {others}: all together are {MOST_IDS} at most"
+            reason = f"does not fit: other windows have {others}, and all together may have {MOST_IDS}"
             refuse(name, "dedup_window", reason)
         changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
         self.declare(changed)

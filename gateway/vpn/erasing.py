@@ -159,7 +159,7 @@ class Erasing(VpnService):
         if len(wanted) > MOST_IDS:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
-                f"at most {MOST_IDS:,} messages are erased at once, copies among them, and these are "
+                f"at most {MOST_IDS:,} messages are erased in one request, with their copies, and these are "
                 "more; name fewer",
             )
         return await asyncio.shield(keep(self._loop.create_task(self._erase(wanted, reason)), self._tasks))
@@ -207,7 +207,8 @@ class Erasing(VpnService):
         if begun is not None and unwritten is not None:
             self._end_later(begun, is_wanted=True)
             raise self._not_archived(
-                unwritten, "the messages are erased everywhere else, and there as soon as it can be written"
+                unwritten,
+                "the messages are erased everywhere else, and in the archive as soon as it can be written",
             )
         return is_scrubbed
 
@@ -299,7 +300,7 @@ class Erasing(VpnService):
         else:
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED,
-                "transactions are about to settle some of these messages, and do not end; try again",
+                "transactions are about to settle some of these messages, and have not ended; try again",
             )
         erasure = self._broker.erasing.begin(list(markers.values()), marked.sizes)
         forgotten = dedup.forget(marked.names)

@@ -218,7 +218,9 @@ class LogHistory:
             found = await self._from_archive(missing[0], user, partial(archive.messages, missing))
         except LogTrimmed as trimmed:
             # The feed that has to deliver it tries again.
-            raise ReadFailed(f"message {missing[0]} is in neither log nor archive: {trimmed}") from None
+            raise ReadFailed(
+                f"message {missing[0]} is neither in the log nor in the archive: {trimmed}"
+            ) from None
         self.archive_reads.messages += len(found)
         if len(found) < len(missing) and found:
             last = min(last, found[-1][ID])

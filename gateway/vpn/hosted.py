@@ -280,7 +280,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         except ValidationError as error:
             says = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise Refused(
-                ErrorCode.INVALID_FIELD, f"{name[:80]!r} is no name of a Message VPN: {says}"
+                ErrorCode.INVALID_FIELD, f"{name[:80]!r} is not a valid name of a Message VPN: {says}"
             ) from None
         async with self._turn:
             if name in self._vpns or name in self._waiting:
@@ -347,12 +347,15 @@ class MessageVpns(Mapping[str, MessageVpn]):
     def _why_not_delete(self, vpn: MessageVpn) -> str | None:
         broker = vpn.broker
         if vpn.name == "default":
-            return "it is there for clients that name none"
+            return "it is for clients that name no Message VPN"
         if setting_path(vpn.name) in self._configuration.named or vpn.name not in self._kept:
-            return "the configuration names it; take it out there first, and delete it then"
+            return "the configuration names it; remove it there first, then delete it"
         users = [name for name, user in self._configuration.settings.users.items() if vpn.name in user.vpns]
         if users:
-            return f"{', '.join(users[:3])} may enter it; take it out of their `vpns` and run `rewind reload` first"
+            return (
+                f"{', '.join(users[:3])} may enter it; remove it from their `vpns` and run `rewind "
+                "reload` first"
+            )
         if vpn.settings.enabled:
             return "it is enabled; disable it first"
         if self._departures.has_clients(vpn.name):
@@ -368,8 +371,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
         if path in self._configuration.named:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"{path} is said in {self._configuration.file}, which decides at every start; change it there and run "
-                "`rewind reload`",
+                f"{path} is set in {self._configuration.file}, which is read at every start; change it there "
+                "and run `rewind reload`",
             )
 
     async def _keep(self, kept: ChangesByVpn) -> None:
@@ -552,7 +555,7 @@ def _of_this_version(vpn: str) -> Iterator[None]:
             "cannot open",
             f"the store of the Message VPN {vpn!r}",
             error,
-            "It was written by a later version: use that",
+            "It was written by a later version: use that version",
         ) from error
 
 

@@ -196,8 +196,8 @@ class StartSearch:
             self.state.runtime.report("archive_read_failed", error)
             raise Refused(
                 ErrorCode.INTERNAL,
-                f"the start may lie before the replay log, which {self._facts().holds}, and its archive cannot be read "
-                "now; the gateway's log says why; try again later",
+                f"the start may be before the replay log, which {self._facts().holds}, and its archive cannot "
+                "be read now; the gateway's log says why; try again later",
             ) from None
 
     async def _look_for(self, facts: starts.LogFacts) -> int | None:

@@ -93,7 +93,8 @@ class Publishing(VpnPart):
         if topic_endpoint_of_topic(topic) is not None:
             raise Refused(
                 ErrorCode.NOT_ALLOWED,
-                f"{topic[:80]!r} is for the gateway alone: what a topic endpoint has is published to its topics",
+                f"{topic[:80]!r} is for the gateway only: to reach a topic endpoint, publish to one of its "
+                "topics",
             )
         limits = self._settings.vpn
         if len(topic.encode()) > limits.max_topic_bytes:
@@ -229,7 +230,7 @@ class Publishing(VpnPart):
                     publication.dedup.echoes.append((arrived.client, [arrived.deliveries[place]]))
         refused = [place for place in lost if place < stop]
         if refused:
-            reason = "the message with the same id just before it was not taken"
+            reason = "the message with the same id just before it was not accepted"
             self._not_taken(arrived.of(refused), Refused(ErrorCode.RESOURCE_LIMIT, reason))
         self._broker.publications.count_duplicates(arrived.topic, duplicates)
         self._counters.duplicate_messages += duplicates
@@ -377,8 +378,8 @@ class Publishing(VpnPart):
                     # The original may still fail, and its duplicate in this transaction would be lost with it.
                     raise Refused(
                         ErrorCode.ROLLED_BACK,
-                        f"rolled back, as a message to {topic!r} has an id that another one has which is being stored;"
-                        " try again",
+                        f"rolled back: a message to {topic!r} has the same id as another message that is "
+                        "being stored; try again",
                     )
                 new = sifted.new
                 duplicates = len(messages) - len(new)
@@ -400,8 +401,8 @@ class Publishing(VpnPart):
             return [publication]
         if publication is not None:
             self._broker.publications.withdraw([publication])
-        why = "nobody takes messages of this topic any more" if refused is None else refused.text
-        raise Refused(ErrorCode.ROLLED_BACK, f"rolled back, as a message to {topic!r} is not taken: {why}")
+        why = "no endpoint or log takes messages of this topic any more" if refused is None else refused.text
+        raise Refused(ErrorCode.ROLLED_BACK, f"rolled back: a message to {topic!r} is not accepted: {why}")
 
     def _transaction_committed(
         self,
@@ -604,12 +605,12 @@ def bare_offset_of(content: bytes, max_annotations_bytes: int) -> int:
     try:
         bare = bare_offset(content)
     except CodecError as error:
-        raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from error
+        raise Refused(ErrorCode.DECODE_ERROR, f"this is not an AMQP message: {error}") from error
     if bare > max_annotations_bytes:
         raise Refused(
             ErrorCode.RESOURCE_LIMIT,
             f"a message with {bare} bytes of header and annotations; at most {max_annotations_bytes} are "
-            "taken (max_annotations_bytes)",
+            "accepted (max_annotations_bytes)",
         )
     return bare
 

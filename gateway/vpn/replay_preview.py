@@ -137,7 +137,7 @@ async def count_brought(state: VpnState, endpoint: Endpoint, resolved: Resolved)
                 found, position = await state.history.tally(position, stop, patterns, ADMINISTRATION)
         except LogTrimmed as trimmed:
             raise Refused(
-                ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under the preview: {trimmed}"
+                ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed during the preview: {trimmed}"
             ) from None
         except ReadFailed as error:
             state.runtime.report("archive_read_failed", error)
@@ -218,16 +218,17 @@ async def check_guard(
         if brought.messages != expected:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"the replay would bring {brought.messages} messages to {endpoint.name!r}, and {expected} were "
-                "expected: nothing was done; look at the preview again",
+                f"the replay would bring {brought.messages} messages to {endpoint.name!r}, and {expected} "
+                "were expected: nothing was done; ask for a preview again",
             )
     if loss_at_most is not None:
         loss = await count_loss(state, endpoint)
         if loss.messages > loss_at_most:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"{loss.messages} messages ({loss.size_bytes} bytes) lie on {endpoint.name!r} that neither the log nor "
-                f"an archive has, and {loss_at_most} may be lost: nothing was done; have them consumed first",
+                f"{loss.messages} messages ({loss.size_bytes} bytes) are on {endpoint.name!r} that neither "
+                f"the log nor an archive has, and {loss_at_most} may be lost: nothing was done; have them "
+                "consumed first",
             )
 
 
@@ -251,8 +252,8 @@ async def unlogged_on(state: VpnState, endpoint: Endpoint) -> list[KeptMessage]:
         raise _unreadable(state, error) from None
     raise Refused(
         ErrorCode.PRECONDITION_FAILED,
-        f"what lies on {endpoint.name!r} changed each time it was read, as its messages are trimmed, erased or in "
-        "transactions: nothing was done; try again",
+        f"the messages on {endpoint.name!r} changed each time they were read, because they are being trimmed, "
+        "erased or settled in transactions: nothing was done; try again",
     )
 
 
@@ -290,8 +291,8 @@ class _Search:
             # If many ask at the same time, each would have to read everything again for each of the others.
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"another replay of {endpoint.name!r} began, or it was purged, while what lies there was being read: "
-                "nothing was done; look at it, and try again",
+                f"another replay of {endpoint.name!r} began, or it was purged, while its messages were being "
+                "read: nothing was done; look at it, and try again",
             )
         if broker.erasing.erasures != self._erasures:
             self._begin()
@@ -393,8 +394,8 @@ class _Search:
         if len(self._found) > MOST_MESSAGES:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
-                f"more than {MOST_MESSAGES} messages lie on {self._endpoint.name!r} that the log does not have: so "
-                "many are not kept; have some consumed first",
+                f"more than {MOST_MESSAGES} messages are on {self._endpoint.name!r} that the log does not "
+                "have: so many cannot be kept; have some consumed first",
             )
 
     def _lies_there(self, one: KeptMessage) -> bool:
@@ -421,6 +422,6 @@ class _Search:
     def _refused_references(self) -> Refused:
         return Refused(
             ErrorCode.PRECONDITION_FAILED,
-            f"messages lie on {self._endpoint.name!r} that a copy or an earlier replay had put there and that the log "
-            "has dropped since: these are not kept; have them consumed first",
+            f"messages are on {self._endpoint.name!r} that a copy or an earlier replay put there and that the "
+            "log has dropped since: these cannot be kept; have them consumed first",
         )

@@ -19,7 +19,7 @@ from gateway.vpn.committer import Committer
 from store.errors import WriteFailed
 
 SAVED_EVERY_MS: Final = 1_000
-WENT_ON: Final = "interrupted by a stop, and went on"
+WENT_ON: Final = "interrupted by a stop, and continued"
 REPLACED: Final = "a new replay took its place"
 DELETED: Final = "its endpoint was deleted"
 
@@ -102,7 +102,7 @@ class EndpointRecords:
         """It is complete."""
         replay = endpoint.replay
         assert replay is not None
-        forced = "it was forced to be complete" if replay.is_forced else "every message was acknowledged"
+        forced = "it was completed by force" if replay.is_forced else "every message was acknowledged"
         self.end(endpoint, COMPLETE, forced)
 
     def restarted(self, endpoint: Endpoint) -> None:

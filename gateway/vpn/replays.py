@@ -23,13 +23,13 @@ from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import (
     BARE,
-    BY_NOBODY,
     CANCELLED,
     CONTENT,
     FAILED,
     HELD,
     ID,
     ID_OF,
+    NO_REQUEST,
     TIME_MS,
     TOPIC,
     Columns,
@@ -96,7 +96,7 @@ class ReplayRunner(VpnPart):
         endpoint: Endpoint,
         first: int,
         requester: Flow | None,
-        request: ReplayRequest = BY_NOBODY,
+        request: ReplayRequest = NO_REQUEST,
         kept: Sequence[KeptMessage] | None = None,
     ) -> None:
         """
@@ -297,7 +297,8 @@ class ReplayRunner(VpnPart):
             if any(message_id >= position and endpoint.topics.matches(topic) for message_id, topic in found):
                 self.fail(
                     endpoint,
-                    f"the log was trimmed under it: from id {position} on a rule of retention takes messages out",
+                    "the log was trimmed during the replay: a retention rule removes messages from id "
+                    f"{position} on",
                     ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
                 )
 
@@ -400,8 +401,10 @@ class ReplayRunner(VpnPart):
                 log_keys.ENDPOINT: endpoint.name,
                 log_keys.REPLAY_STATE: replay.state.value,
                 log_keys.MESSAGES: replay.outstanding,
-                log_keys.REASON: "no consumer's selector takes these replayed messages; "
-                "the replay completes when another consumer takes them, or by force",
+                log_keys.REASON: (
+                    "no consumer's selector matches these replayed messages; the replay completes when "
+                    "another consumer takes them, or by force"
+                ),
             },
         )
 
@@ -652,7 +655,9 @@ class ReplayPump(VpnPart):
             return
         if isinstance(error, LogTrimmed):
             self._runner.fail(
-                self._endpoint, f"the log was trimmed under it: {error}", ErrorCode.REPLAY_MESSAGE_UNAVAILABLE
+                self._endpoint,
+                f"the log was trimmed during the replay: {error}",
+                ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
             )
             return
         if error is not None:

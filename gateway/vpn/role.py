@@ -218,7 +218,7 @@ class WaitingVpn(ThreadedService):
         text = f"the Message VPN {self.name!r} waits for its store: "
         if self.problem is not None:
             return f"{text}{self.problem}"
-        return f"{text}the gateway at {self.active or 'an address that is not known'} is active"
+        return f"{text}the gateway at {self.active or 'an unknown address'} is active"
 
     def refusal(self, hostname: str | None = None) -> Refused:
         """

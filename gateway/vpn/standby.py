@@ -136,9 +136,9 @@ class StandbyReads(ThreadedService):
                 if told.commit_no != commit_no:
                     moved = now
                 if told.log.generation != generation or told.log.next_id < position:
-                    return "the log is another one"
+                    return "it has another log"
                 if told.commit_no < commit_no:
-                    return "the standby is another one, and behind"
+                    return "another standby answers, which is behind"
                 commit_no = told.commit_no
                 if now - moved > STALE_SECONDS:
                     return f"the standby has had no commit for {STALE_SECONDS:g} seconds"

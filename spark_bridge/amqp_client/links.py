@@ -158,7 +158,7 @@ class Receiver(Link):
                 taken.append(unpack(buffer, length))
             elif not lib.pn_delivery_aborted(delivery):
                 raise ConnectionFailed(
-                    f"{self._what} failed: a message of {length} bytes could not be taken."
+                    f"{self._what} failed: a message of {length} bytes could not be received."
                 )
             if not is_settled and not lib.pn_delivery_settled(delivery):
                 lib.pn_delivery_update(delivery, lib.PN_ACCEPTED)

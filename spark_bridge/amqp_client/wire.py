@@ -259,7 +259,7 @@ class Wire(AbstractContextManager["Wire"]):
                 raise ConnectionFailed(f"{self.broker.url} closed the connection during the SASL exchange.")
             lib.pn_transport_close_tail(self._transport)
             self._check()
-            raise ConnectionFailed(f"{self.broker.url} closed the connection without a word.")
+            raise ConnectionFailed(f"{self.broker.url} closed the connection without an error.")
         start = 0
         while start < size:
             taken = lib.pn_transport_push(self._transport, self._in_c + start, size - start)

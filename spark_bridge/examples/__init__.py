@@ -1,5 +1,5 @@
 """
-Jobs people run on a replay log, each short enough to be read at once and changed.
+Jobs for a replay log, each short enough to be read and changed in one go.
 
 ``recovery`` brings a database table up to date with the log, also after the table was lost; ``last_values`` finds the
 newest message of each topic; ``windows`` counts by time, through the history and then live; ``differences`` compares
@@ -44,6 +44,8 @@ def options(arguments: Iterable[str]) -> dict[str, str]:
     for argument in arguments:
         name, is_there, value = argument.partition("=")
         if not is_there:
-            raise SystemExit(f"{argument} is no option; write name=value, such as url=amqp://127.0.0.1:5672.")
+            raise SystemExit(
+                f"{argument} is not an option; write name=value, such as url=amqp://127.0.0.1:5672."
+            )
         found[name] = value
     return found

@@ -59,7 +59,7 @@ def catch_up(spark: SparkSession, database: Any, mark: str = "?", **of: str) -> 
         cursor.execute(MOVE.replace("?", mark), (max(newest for _, _, newest in sums), place))
         if cursor.rowcount != 1:
             database.rollback()
-            raise RuntimeError("Another run has moved the table's place; nothing was added by this one.")
+            raise RuntimeError("Another run has moved the table's position; this run added nothing.")
         database.commit()
     return len(changed)
 

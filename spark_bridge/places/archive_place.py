@@ -98,13 +98,15 @@ class ArchiveReader:
         if not state.segments:
             if live.first > 1 and self._selection.fail_on_data_loss and self._table.is_missing():
                 raise ArchiveError(
-                    f"There is no archive at {self._storage.where}, and the log alone begins at {live.first}."
+                    f"There is no archive at {self._storage.where}, and the log itself begins at "
+                    f"{live.first}."
                 )
             return live
         if live.generation != state.generation:
             raise DataLoss(
-                f"The archive {self._storage.where} is of generation {state.generation} of the log, and the log of "
-                f"generation {live.generation}: it was made anew since. Give the archive of this log, or none."
+                f"The archive {self._storage.where} is of generation {state.generation} of the log, but the "
+                f"log has generation {live.generation}: it was recreated since. Give the archive of this log, "
+                "or none."
             )
         return replace(live, first=min(state.first, live.first), last=max(state.last, live.last))
 
@@ -130,7 +132,7 @@ class ArchiveReader:
             return self._newest(whole, state, start.value)
         if self._log is not None:
             return self._start_in(self._log)
-        raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url, too.")
+        raise OptionError(f"Option replayStart={text!r} has to be resolved by a gateway; give a url, too.")
 
     def _archived_start(self, start: ReplayStart, text: str, whole: IdRange, state: State) -> int | None:
         """The id of a start, if the archive can tell; None if the log has to be asked."""
@@ -143,13 +145,13 @@ class ArchiveReader:
                 return self._checked(number, text, whole, state)
             case StartKind.AFTER, ReplayId(generation=generation, number=number):
                 if generation != whole.generation:
-                    raise DataLoss(f"The log was made anew since it gave out {text}.")
+                    raise DataLoss(f"The log was recreated after it gave out {text}.")
                 return self._checked(number + 1, text, whole, state)
             case StartKind.DATE | StartKind.AGO, int() as value:
                 now = time.time_ns() // 1_000_000
                 date = value if start.kind is StartKind.DATE else now - value
                 if date > now:
-                    raise OptionError(f"Option replayStart={text!r} lies in the future.")
+                    raise OptionError(f"Option replayStart={text!r} is in the future.")
                 if not state.segments:
                     return None
                 if (
@@ -271,8 +273,8 @@ class ArchiveReader:
                     known = self._log.extent(self._selection).taken_below
                     if replace(ids, first=position, last=stop).lost_since(known):
                         say(
-                            f"Of offsets {position} to {stop} a rule of retention took some out of the log that are "
-                            "not archived; they are left out."
+                            f"Of offsets {position} to {stop} a retention rule removed some from the log that "
+                            "are not archived; they are left out."
                         )
                 position = self._behind_loss(position, stop, state, ids)
 

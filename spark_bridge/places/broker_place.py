@@ -227,8 +227,8 @@ class LogLink:
         wrong = np.flatnonzero((offsets < least) | (offsets > self._ids.last))
         if len(wrong):
             raise DataLoss(
-                f"Offset {offsets[wrong[0]]} came where one of {least[wrong[0]]} to {self._ids.last} was due; "
-                "the broker does not keep to the bounds of the replay."
+                f"Offset {offsets[wrong[0]]} came where one of {least[wrong[0]]} to {self._ids.last} was "
+                "expected; the broker does not keep to the start and end of the replay."
             )
         if len(offsets):
             self.rest = replace(self._ids, first=int(offsets[-1]) + 1)
@@ -254,7 +254,7 @@ def _integer(values: Mapping[str, Any], key: str, where: str) -> int:
     value = values.get(key)
     if not isinstance(value, int):
         raise ConnectionFailed(
-            f"The broker's answer on {where} has {value!r} for {key}, where an integer is due."
+            f"The broker's answer on {where} has {value!r} for {key}, where an integer is expected."
         )
     return value
 

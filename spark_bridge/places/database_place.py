@@ -287,8 +287,8 @@ class LogTables(stored_log.StoredLog):
     def _wait_for_replay(self, deadline: float, wanted: int, last: int) -> None:
         if time.monotonic() >= deadline:
             raise ConnectionFailed(
-                f"The standby at {self.place} has {last} last, and does not come up to offset {wanted}, which was "
-                "planned. See that it replays, or read from another server."
+                f"The standby at {self.place} ends at {last}, and does not reach offset {wanted}, which was "
+                "planned. Make sure that it replays, or read from another server."
             )
         time.sleep(RETRY_SECONDS / 10)
 
@@ -318,7 +318,8 @@ def check_dsn(dsn: str) -> None:
         given = conninfo_to_dict(dsn)
     except psycopg.Error:
         raise OptionError(
-            "Option dsn is no connection string of PostgreSQL: postgresql://host:port/database, or libpq's words."
+            "Option dsn is not a connection string of PostgreSQL: postgresql://host:port/database, or "
+            "key=value words."
         ) from None
     if given.get("password"):
         raise OptionError("Option dsn has a password in it; passwords go into the option passwordFile.")

@@ -102,7 +102,8 @@ class LogFile(StoredLog):
             return self._path.is_file()
         except OSError as error:
             raise ConnectionFailed(
-                f"{self._path} cannot be read: {error.strerror}. This process has to be a user who may."
+                f"{self._path} cannot be read: {error.strerror}. The user of this process needs the right to "
+                "read it."
             ) from error
 
     @property
@@ -226,8 +227,8 @@ class LogFile(StoredLog):
         hint = ""
         if any(word in str(error) for word in _NEEDS_WRITING):
             hint = (
-                " Where no gateway is running, SQLite has to make the files it reads through: let this process's user"
-                " write to the folder, or start the gateway."
+                " Where no gateway is running, SQLite has to create files to read it: permit this process's "
+                "user to write to the folder, or start the gateway."
             )
         return ConnectionFailed(f"{self._path} cannot be read as a gateway's file: {error}.{hint}")
 

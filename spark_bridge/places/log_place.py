@@ -45,12 +45,10 @@ def planned(selection: Selection, first: int, whole: IdRange, first_since: Calla
     elif stop is not None:
         if stop > whole.last + 1:
             raise OptionError(
-                f"Option endingOffsets={stop} lies beyond the log, whose last offset is {whole.last}."
+                f"Option endingOffsets={stop} is beyond the log, whose last offset is {whole.last}."
             )
         if stop < first:
-            raise OptionError(
-                f"Option endingOffsets={stop} lies before the start of the read, offset {first}."
-            )
+            raise OptionError(f"Option endingOffsets={stop} is before the start of the read, offset {first}.")
         last = stop - 1
     return replace(whole, first=first, last=last)
 
@@ -64,8 +62,8 @@ def check_end(ids: IdRange, last: int) -> None:
     """
     if last < ids.last:
         raise DataLoss(
-            f"Offsets {ids.first} to {ids.last} were planned, and the log ends at {last} now, as one restored from an "
-            "older copy would."
+            f"Offsets {ids.first} to {ids.last} were planned, but the log ends at {last} now, as if it was "
+            "restored from an older copy."
         )
 
 
@@ -153,8 +151,8 @@ class LiveLog(LogPlace, Protocol):
             ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
             if ids.lost_since(now.taken_below):
                 say(
-                    f"Of offsets {ids.first} to {ids.last} a rule of retention took some out of the log; they are "
-                    "left out."
+                    f"Of offsets {ids.first} to {ids.last} a retention rule removed some from the log; they "
+                    "are left out."
                 )
                 ids = replace(ids, taken_below=now.taken_below)
             stop = min(ids.last, ids.first + PIECE_IDS - 1)

@@ -291,7 +291,7 @@ def check_range(ids: IdRange, extent: IdRange) -> None:
     """
     if extent.generation != ids.generation:
         raise DataLoss(
-            f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was made anew since."
+            f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was recreated since."
         )
     check_begin(ids, extent)
 
@@ -305,7 +305,8 @@ def check_begin(ids: IdRange, extent: IdRange) -> None:
     """
     if extent.first > ids.first:
         raise DataLoss(
-            f"The log was trimmed since the read was planned: of {ids.first} and up, {extent.first} is first now."
+            f"The log was trimmed since the read was planned: offset {ids.first} was to be read, and the log "
+            f"begins at {extent.first} now."
         )
 
 
@@ -318,8 +319,8 @@ def check_is_whole(ids: IdRange, taken_below: Sequence[int]) -> None:
     """
     if ids.lost_since(taken_below):
         raise DataLoss(
-            f"A rule of retention took messages out of the log since the read was planned, between offsets {ids.first} "
-            f"and {ids.last}."
+            "A retention rule removed messages from the log since the read was planned, between offsets "
+            f"{ids.first} and {ids.last}."
         )
 
 
@@ -342,7 +343,7 @@ def _start(log: StoredLog, selection: Selection, extent: IdRange, marks: Sequenc
         case StartKind.DATE | StartKind.AGO, int():
             date = value if kind is StartKind.DATE else now - value
             if date > now:
-                raise OptionError(f"Option replayStart={text!r} lies in the future.")
+                raise OptionError(f"Option replayStart={text!r} is in the future.")
             if date < log.floor_ms() and selection.fail_on_data_loss:
                 raise DataLoss(f"The log does not reach back to {text}.")
             if date < max((mark.whole_ms for mark in marks), default=0):
@@ -350,7 +351,7 @@ def _start(log: StoredLog, selection: Selection, extent: IdRange, marks: Sequenc
             return first_since(log, date, extent)
         case StartKind.AFTER, ReplayId():
             if value.generation != extent.generation:
-                raise DataLoss(f"The log was made anew since it gave out {text}.")
+                raise DataLoss(f"The log was recreated after it gave out {text}.")
             return _checked(value.number + 1, text, selection, extent, marks)
         case StartKind.POINT, str():
             position = log.point(value)
@@ -359,7 +360,7 @@ def _start(log: StoredLog, selection: Selection, extent: IdRange, marks: Sequenc
             return _checked(position, text, selection, extent, marks)
         case StartKind.OFFSET, int():
             return _checked(value, text, selection, extent, marks)
-    raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
+    raise OptionError(f"Option replayStart={text!r} has to be resolved by a gateway; give a url.")
 
 
 def _checked(first: int, text: str, selection: Selection, extent: IdRange, marks: Sequence[RuleMark]) -> int:
@@ -376,8 +377,8 @@ def _refuse_hole(text: str, selection: Selection, marks: Sequence[RuleMark]) -> 
     """Refuse a named start after which messages are missing, as a gateway does."""
     if selection.fail_on_data_loss:
         raise DataLoss(
-            f"From {text} on the log lacks messages: up to offset {max(below(marks)) - 1} a rule of retention took "
-            "some out. Set failOnDataLoss to false for what there is."
+            f"From {text} on the log lacks messages: up to offset {max(below(marks)) - 1} a retention rule "
+            "removed some. Set failOnDataLoss to false to read the others."
         )
 
 

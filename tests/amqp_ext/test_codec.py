@@ -299,9 +299,9 @@ def test_nesting_stops_at_the_limit(nest: Any) -> None:
     allowed = nest(MAX_DEPTH - 2)
     assert decode(allowed)[1] == len(allowed)
     for levels in (MAX_DEPTH, 10_000):
-        with pytest.raises(CodecError, match=r"nested deeper|descriptors in front"):
+        with pytest.raises(CodecError, match=r"nested deeper|descriptors before"):
             decode(nest(levels))
-    with pytest.raises(CodecError, match="descriptors in front"):
+    with pytest.raises(CodecError, match="descriptors before"):
         skip(described_deeply(MAX_DEPTH), 0)
 
 

@@ -256,7 +256,7 @@ def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
 
         page = console.open("endpoints", "queues", "parts", query="?tab=limits")
         for title, number, said in (
-            ("Longest time for an id", "300000", "say of how many messages"),
+            ("Longest time for an id", "300000", "set the number of messages"),
             ("Ids of messages that are stored once", "10", "the last 10"),
             ("Longest time for an id", "300000", "5 minutes"),
             ("Delivery lock", "60000", "1 minute"),
@@ -266,7 +266,7 @@ def test_keys_ids_and_retries_are_seen(start: Start, show: Show) -> None:
             dialog.get_by_role("textbox").fill(number)
             dialog.get_by_role("button", name="Change", exact=True).click()
             expect(page.get_by_text(said).first).to_be_visible()
-            if "say" in said:
+            if "set the number" in said:
                 page.keyboard.press("Escape")
         client.sender("parts").send_all([section(PROPERTIES, ["a"]) + data(number) for number in range(2)])
         receiver = client.receiver("parts", credit=1)

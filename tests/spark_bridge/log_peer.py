@@ -218,7 +218,7 @@ class Conversation:
         if self.peer.ending == "drop":
             self.dropped = True
         elif self.peer.ending == "error":
-            link.condition = Condition("amqp:resource-deleted", "trimmed under the replay")
+            link.condition = Condition("amqp:resource-deleted", "trimmed during the replay")
             link.close()
 
     def receive(self, delivery: Any) -> None:

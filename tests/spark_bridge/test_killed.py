@@ -283,7 +283,7 @@ def test_a_log_made_anew_is_not_taken_for_the_old_one(
         shutil.rmtree(gateway.data)
         gateway.start()
         gateway.publish(text(b"new", "t") for _ in range(40))
-        with pytest.raises(DataLoss, match="was made anew: the query stands at offset 31 of generation"):
+        with pytest.raises(DataLoss, match="was recreated: the query is at offset 31 of generation"):
             strict.latestOffset(end, ALL)
         with (
             stream(gateway, way) as again,
@@ -324,7 +324,7 @@ def test_checkpoints_and_archives_of_the_lost_log_are_refused(tmp_path: Path) ->
         gateway.start()
         gateway.publish(text(b"new", "t") for _ in range(10))
 
-        with pytest.raises(DataLoss, match="was made anew: the query stands at offset 16 of generation"):
+        with pytest.raises(DataLoss, match="was recreated: the query is at offset 16 of generation"):
             strict.latestOffset(end, ALL)
         found = rows(lenient, end, lenient.latestOffset(end, ALL))
         assert [body for _, body in found] == [b"kept"] * 10 + [b"new"] * 10

@@ -141,7 +141,7 @@ def test_a_peer_that_sends_too_much_is_noticed(peer: LogPeer) -> None:
     """Messages beyond a partition's end, which would make partitions overlap, are an error."""
     reader = source(url=peer.url, minPartitions="2").reader(SCHEMA)
     peer.bounds = False
-    with pytest.raises(DataLoss, match="does not keep to the bounds"):
+    with pytest.raises(DataLoss, match="does not keep to the start and end"):
         rows(reader)
 
 
@@ -371,14 +371,14 @@ def test_a_body_of_any_kind_is_sent_as_it_was_read(body_type: str | None, body: 
 def test_a_body_that_is_not_what_its_type_says_is_refused(body_type: str, body: bytes) -> None:
     """A body that does not match its bodyType, which no receiver could read, is refused."""
     with pytest.raises(
-        SchemaError, match=f"bodyType {body_type} has a body that is no encoded AMQP {body_type}"
+        SchemaError, match=f"bodyType {body_type} has a body that is not an encoded AMQP {body_type}"
     ):
         encoded(batch(body=body, bodyType=body_type), "topic://t")
 
 
 def test_a_content_type_that_amqp_cannot_hold_is_refused() -> None:
     """content-type is a symbol, and so has to be ASCII (AMQP 1.0, section 1.6.21)."""
-    with pytest.raises(SchemaError, match="The contentType 'é' is none"):
+    with pytest.raises(SchemaError, match="The contentType 'é' is not valid"):
         encoded(batch(body=b"x", contentType="é"), "topic://t")
 
 
@@ -464,7 +464,7 @@ def test_starts_and_ends(
         ({"url": ""}, "is not amqp://host:port or amqps://host:port"),
         ({"url": "broker:5672"}, "for example amqp://127.0.0.1:5672"),
         ({"url": "amqp://b:99999"}, "is not amqp://host:port or amqps://host:port"),
-        ({"url": "amqp://b,amqp://b:5672"}, "one of them is there twice"),
+        ({"url": "amqp://b,amqp://b:5672"}, "one of them is given twice"),
         ({"path": "/data"}, "Options url and path both name a log"),
         ({"path": "amqp://broker"}, "it is a URI; a broker's goes into the option url"),
         ({"dsn": "host=h"}, "Options url and dsn both name a log"),
@@ -474,7 +474,7 @@ def test_starts_and_ends(
         ({"dsn": "host=h", "tlsCa": "/ca"}, "dsn says whom to trust (sslrootcert) by itself"),
         ({"path": "/data", "user": "ann", "passwordFile": "/x"}, "Option user belongs to a url"),
         ({"tlsCa": "/ca"}, "Option tlsCa needs a url with amqps://"),
-        ({"messageVpn": "../x"}, "is no name of a Message VPN"),
+        ({"messageVpn": "../x"}, "is not a name of a Message VPN"),
         ({"startingTimestamp": "yesterday"}, "a whole number of milliseconds"),
         ({"startingTimestamp": "253402300800000"}, "up to the year 9999"),
         (
@@ -503,7 +503,7 @@ def test_starts_and_ends(
         ({"replayStart": "last:5", "subscribe": "a,b"}, "last:N takes one topic in subscribe"),
         ({"replayStart": "last:5", "subscribe": "a?"}, "last:N takes one topic in subscribe"),
         ({"replayStart": "live", "startingOffsets": "1"}, "both name a start"),
-        ({"url": "amqp://b:0"}, "nobody listens on port 0"),
+        ({"url": "amqp://b:0"}, "port 0 is not a port"),
         ({"user": "ann"}, "belong together"),
         ({"passwordFile": "/x"}, "belong together"),
         ({"startingOffset": "1"}, "Option startingOffset is unknown; did you mean startingOffsets?"),

@@ -412,5 +412,5 @@ def test_two_replays_are_held_against_each_other(spark: SparkSession, gateway: L
 def test_options_are_written_name_equals_value() -> None:
     """A value may contain ``=``; an argument without ``=`` is an error."""
     assert options(["url=amqp://h:1", "subscribe=a/>,b=c"]) == {"url": "amqp://h:1", "subscribe": "a/>,b=c"}
-    with pytest.raises(SystemExit, match="amqp://h:1 is no option; write name=value"):
+    with pytest.raises(SystemExit, match="amqp://h:1 is not an option; write name=value"):
         options(["amqp://h:1"])

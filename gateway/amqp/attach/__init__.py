@@ -1,1 +1,1 @@
-"""Attaches: what is asked for, whether it is permitted, and the answer."""
+"""Attaches: what the client asks for, whether that is permitted, and the answer."""

@@ -115,14 +115,15 @@ def _checked(client: Client, request: AttachRequest) -> ServedNode | None:
     if address and request.is_dynamic:
         # Sections 3.5.3 and 3.5.4: it could mean either.
         raise Refused(
-            ErrorCode.INVALID_FIELD, "a dynamic node has no address before it is made; leave one of both out"
+            ErrorCode.INVALID_FIELD,
+            "a dynamic node has no address before it is created; leave out one of the two",
         )
     for end in request.termini.undynamic:
         if end != request.end or not client.owner.made(_node_named(request)):
             raise Refused(
                 ErrorCode.INVALID_FIELD,
-                f"dynamic-node-properties are of a {end} that is dynamic, or names a node that was made on this"
-                " connection; this one is neither",
+                f"dynamic-node-properties are for a {end} that is dynamic, or that names a node created on "
+                "this connection; this one is neither",
                 field=Symbol("dynamic-node-properties"),
             )
     served = client.spoken.nodes.get(without_host(address))
@@ -335,7 +336,7 @@ class AttachRequest:
         if self.is_dynamic and "stream" in found:
             raise Refused(
                 ErrorCode.NOT_IMPLEMENTED,
-                "a dynamic node is a queue or a topic; a stream is made by its name",
+                "a dynamic node is a queue or a topic; a stream is created by its name",
             )
         return [str(capability) for capability in found]
 
@@ -432,7 +433,7 @@ class AttachRequest:
             if option is not None and said != option:
                 raise Refused(
                     ErrorCode.INVALID_FIELD,
-                    f"the link's {name} is {said}, and its address says epoch={option}; say it once",
+                    f"the link's {name} is {said}, and its address has epoch={option}; give only one of them",
                 )
             return int(said)
         return option

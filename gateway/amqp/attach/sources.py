@@ -113,7 +113,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         case AddressKind.TOPIC:
             client.owner.registry.check_topic(address.name)
             return _topic(client, request, subscription)
-    raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
+    raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not supported")
 
 
 def _is_read_anywhere(client: Client, address: Address) -> bool:
@@ -394,11 +394,13 @@ class ConsumerSource(MessageSource):
         await self._resolve_on(endpoint)
         if start is not None and (start.speed or start.rate):
             raise Refused(
-                ErrorCode.UNKNOWN_START, "speed and rate are for log readers: an endpoint sets its own pace"
+                ErrorCode.UNKNOWN_START,
+                "speed and rate are for log readers: an endpoint's consumers set its pace",
             )
         if self._resolved.last is not None:
             raise Refused(
-                ErrorCode.UNKNOWN_START, "until is for log readers: an endpoint's replay goes on live"
+                ErrorCode.UNKNOWN_START,
+                "until is for log readers: an endpoint's replay continues with live messages",
             )
 
     async def bind(self) -> AttachedLink | None:

@@ -128,7 +128,7 @@ def _temporary_shared(
     if found is not None and _is_another(found, subscription, pattern):
         raise Refused(
             ErrorCode.RESOURCE_LOCKED,
-            f"{subscription.link_name!r} is shared by consumers of another topic, or selector",
+            f"{subscription.link_name!r} is shared by consumers with another topic or selector",
         )
     if found is None:
         settings = EndpointSettings(
@@ -148,7 +148,7 @@ def _durable(client: Client, name: str, subscription: Subscription, pattern: str
     if found is not None and (found.settings.exclusive is Exclusivity.NONE) is not is_shared:
         kind = "not shared" if is_shared else "shared"
         raise Refused(
-            ErrorCode.PRECONDITION_FAILED, f"the subscription {name!r} is {kind}; attach to it as that"
+            ErrorCode.PRECONDITION_FAILED, f"the subscription {name!r} is {kind}; attach to it accordingly"
         )
     if found is not None and _is_another(found, subscription, pattern):
         if found.flows:

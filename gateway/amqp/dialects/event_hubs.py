@@ -92,8 +92,9 @@ class ConsumerGroups:
         asked = "a receiver without an owner level" if epoch is None else f"owner level {epoch}"
         raise Refused(
             ErrorCode.STOLEN,
-            f"a receiver of owner level (epoch) {levels[0]} reads {queue!r} for consumer group {group!r}, and so "
-            f"{asked} is not taken; attach with that level or a higher one, or detach the other first",
+            f"a receiver of owner level (epoch) {levels[0]} reads {queue!r} for consumer group {group!r}, so "
+            f"{asked} is not accepted; attach with that level or a higher one, or detach the other receiver "
+            "first",
         )
 
     def join(self, queue: str, group: str, epoch: int | None, reader: AttachedLink) -> Membership:
@@ -165,7 +166,7 @@ class Tokens:
             self._tokens[token.resource] = token
         soonest = min(self._tokens.values(), key=lambda held: held.expires_s)
         what = soonest.resource or "all entities"
-        client.expire_at(soonest.expires_s, f"the token for {what!r} has expired, and none came in its place")
+        client.expire_at(soonest.expires_s, f"the token for {what!r} has expired, and no new one came")
 
     def require(self, address: Address, *, publishes: bool) -> None:
         """
@@ -259,7 +260,7 @@ class TokenService:
             token = read_token(text)
             key = self._users.sas_keys.get(token.key_name)
             if key is None:
-                raise TokenError(f"there is no key {token.key_name!r:.80}: it is called like its user")
+                raise TokenError(f"there is no key {token.key_name!r:.80}: a key has the name of its user")
             token.check(key, SystemClock.now_ms() / 1_000)
         client.become(token.key_name)
         return token
@@ -360,7 +361,8 @@ class Hubs:
         found = client.vpn.endpoints.by_name.get(name)
         if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
             raise Refused(
-                ErrorCode.NOT_FOUND, f"there is no event hub {name!r}; the first sender or receiver makes it"
+                ErrorCode.NOT_FOUND,
+                f"there is no event hub {name!r}; the first sender or receiver creates it",
             )
         return found
 

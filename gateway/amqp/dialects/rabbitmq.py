@@ -100,7 +100,7 @@ class Management:
                 if not self._users.providers:
                     raise Refused(
                         ErrorCode.NOT_IMPLEMENTED,
-                        "there are no tokens here that expire: who has connected stays connected",
+                        "this gateway has no tokens that expire: a connected client stays connected",
                     )
                 client.renew(await self._users.of_token(token.decode(errors="replace")))
             case _:
@@ -205,7 +205,10 @@ async def delete_queue(client: DialectClient, name: str) -> Removed:
         return Removed(0)
     exclusive = _exclusive(client, endpoint)
     if endpoint.settings.temporary and exclusive is None:
-        raise Refused(ErrorCode.NOT_ALLOWED, f"{name!r} is temporary: it goes with the link it was made for")
+        raise Refused(
+            ErrorCode.NOT_ALLOWED,
+            f"{name!r} is temporary: it is deleted with its link",
+        )
     count = endpoint.depth
     if exclusive is not None:
         exclusive.release()
@@ -233,7 +236,7 @@ def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
         if asked is not None and asked != found:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"queue {endpoint.name!r} has {field} = {found!r}, the declaration says {asked!r}",
+                f"queue {endpoint.name!r} has {field} = {found!r}, but the declaration has {asked!r}",
             )
 
 
@@ -243,8 +246,8 @@ def _check_same_life(client: DialectClient, endpoint: Endpoint, command: Declare
     if command.is_auto_delete is not endpoint.settings.auto_delete:
         raise Refused(
             ErrorCode.PRECONDITION_FAILED,
-            f"queue {endpoint.name!r} has auto_delete = {endpoint.settings.auto_delete}, "
-            f"the declaration says {command.is_auto_delete}",
+            f"queue {endpoint.name!r} has auto_delete = {endpoint.settings.auto_delete}, but the declaration "
+            f"has {command.is_auto_delete}",
         )
 
 
@@ -304,7 +307,7 @@ class Exchanges:
         if found is not None and found is not kind:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"exchange {name!r} is of type {found.value}, the declaration says {kind.value}",
+                f"exchange {name!r} is of type {found.value}, but the declaration has {kind.value}",
             )
         if found is None:
             self._kinds[name] = kind
@@ -319,7 +322,7 @@ class Exchanges:
                 administer its topics, or the client may not administer a queue that is bound to it.
         """
         if name in forms.PREDECLARED:
-            raise Refused(ErrorCode.NOT_ALLOWED, f"the exchange {name!r} is always there")
+            raise Refused(ErrorCode.NOT_ALLOWED, f"the exchange {name!r} always exists")
         administration, topic = Administration(client.vpn), forms.topic_of(name, "")
         if self._declared_by.get(name, client.user) != client.user:
             client.authorization.require_any((Action.ADMINISTER,), AddressKind.TOPIC, f"{topic}/>")

@@ -81,7 +81,8 @@ enum { ID = 0, TIME = 1, TOPIC = 2, BARE = 3, CONTENT = 6, ROW_FIELDS = 7 };
 
 #define OUTPUT_BYTES (256 * 1024) /* about what is pulled in one call */
 
-PyDoc_STRVAR(bind_doc, "bind($module, addresses, /)\n--\n\nTake the engine's functions: all that SIGNATURES has.");
+PyDoc_STRVAR(bind_doc, "bind($module, addresses, /)\n--\n\n"
+             "Take the engine's functions: every one that SIGNATURES names.");
 static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *addresses;
@@ -126,7 +127,7 @@ static _Bool is_so(int so, const char *what)
 /* ---------------------------------------------------------------------------------------------------- the events */
 
 PyDoc_STRVAR(top_doc, "top($module, collector, /)\n--\n\n"
-             "The type of the event on top, and its link where it is about a delivery or a flow, else 0; None for none.");
+             "The type of the first event, and its link if it is about a delivery or a flow, else 0; None: no event.");
 static PyObject *top(PyObject *Py_UNUSED(module), PyObject *address)
 {
     struct pn_collector_t *collector;
@@ -146,7 +147,7 @@ static PyObject *top(PyObject *Py_UNUSED(module), PyObject *address)
 }
 
 PyDoc_STRVAR(skip_doc, "skip($module, collector, kind, link, /)\n--\n\n"
-             "Take off the event on top, and those behind it that are of this type and link.");
+             "Remove the first event, and those right after it that have this type and link.");
 static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_collector_t *collector;
@@ -200,9 +201,9 @@ static int ask(PyObject *is_batch, struct pn_delivery_t *delivery)
 }
 
 PyDoc_STRVAR(take_messages_doc, "take_messages($module, link, max_bytes, is_batch, /)\n--\n\n"
-             "Take the messages that are complete, up to one that goes alone, or came settled unlike those before it:\n"
-             "contents, deliveries (None where they came settled), why there are no more (native.Stop). is_batch is None, or\n"
-             "asked with the tag of each; it leaves the engine alone.");
+             "Take the complete messages, up to one that must go alone, or is not settled as those before it are:\n"
+             "contents, deliveries (None if they came settled), why there are no more (native.Stop). is_batch is None, or\n"
+             "is called with the tag of each; it must not use the engine.");
 static PyObject *take_messages(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_link_t *link;
@@ -253,7 +254,7 @@ failed:
 }
 
 PyDoc_STRVAR(settle_doc, "settle($module, deliveries, outcome, /)\n--\n\n"
-             "Settle deliveries, with an outcome; 0 for none but what they have.");
+             "Settle deliveries with an outcome; 0: with the outcome that they have.");
 static PyObject *settle(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *given, *deliveries;
@@ -413,9 +414,9 @@ static void give(struct pn_link_t *link, struct message *message, _Bool in_batch
 }
 
 PyDoc_STRVAR(send_doc, "send($module, link, rows, pieces, front_of, unsettled, in_batch, /)\n--\n\n"
-             "Send messages, there must be credit; how many bytes their contents have. Fronts are made of pieces, else by\n"
-             "front_of, of a row; it leaves the engine alone. Ids are noted in unsettled by delivery; None: they go settled.\n"
-             "In a batch all go in one delivery, settled, each in a data section.");
+             "Send messages, for which there must be credit; return the bytes of their contents. Fronts are made of pieces, or\n"
+             "by front_of from a row, which must not use the engine. Ids go to unsettled, by delivery; None: all are sent\n"
+             "settled. In a batch all are sent in one delivery, settled, each in a data section.");
 static PyObject *send_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_link_t *link;
@@ -479,8 +480,8 @@ static PyObject *send_rows(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 PyDoc_STRVAR(take_outcomes_doc, "take_outcomes($module, collector, unsettled, accepted, confirm, /)\n--\n\n"
-             "Take off the events on top that say \"accepted\" of deliveries in unsettled; how many. Ids go to accepted.\n"
-             "Deliveries that their receiver has not settled get the outcome and go to confirm, others are settled.");
+             "Remove the first events, as long as they accept deliveries in unsettled; return how many. Ids go to accepted.\n"
+             "Deliveries that their receiver has not settled get the outcome and go to confirm; others are settled.");
 static PyObject *take_outcomes(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_collector_t *collector;
@@ -524,7 +525,7 @@ static PyObject *take_outcomes(PyObject *Py_UNUSED(module), PyObject *args)
 /* ---------------------------------------------------------------------------------------------------- the output */
 
 PyDoc_STRVAR(pull_doc, "pull($module, transport, /)\n--\n\n"
-             "What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is closed.");
+             "The bytes that the engine has to write now, about 256 KB of them; empty if there are none, or it is closed.");
 static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
 {
     struct pn_transport_t *transport;
@@ -603,7 +604,7 @@ static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "gateway.amqp.engine._transfers",
-    .m_doc = "What happens once a message on the wire, in C (see native_loops).",
+    .m_doc = "The work for each message on the wire, in C (see native_loops).",
     .m_methods = methods,
     .m_slots = slots,
 };

@@ -104,7 +104,7 @@ _CUT: Final = " (connection aborted)"
 """What the engine adds when it is told that nothing more will come."""
 
 _MEANT: Final = {
-    r"no such handle: (\d+)": (ErrorCode.UNATTACHED_HANDLE.condition, "no link is attached at handle {0}"),
+    r"no such handle: (\d+)": (ErrorCode.UNATTACHED_HANDLE.condition, "no link is attached to handle {0}"),
     r"no such channel: (\d+)": ("amqp:illegal-state", "no session has begun on channel {0}"),
     r"link name already attached: (.*)": (
         ErrorCode.NOT_ALLOWED.condition,
@@ -112,7 +112,7 @@ _MEANT: Final = {
     ),
     r"illegal delivery range: (\w+)-(\w+)": (
         ErrorCode.INVALID_FIELD.condition,
-        "a disposition's range is from {0} to {1} (hexadecimal): first is to be the smaller number",
+        "a disposition's range is from {0} to {1} (hexadecimal): first has to be the smaller number",
     ),
     r"sequencing error, (.*)": (
         ErrorCode.INVALID_FIELD.condition,
@@ -124,8 +124,8 @@ _MEANT: Final = {
     ),
     r"connection aborted": (
         ErrorCode.DECODE_ERROR.condition,
-        "a frame cannot be read: it is to be of type 0, and its performative a list described by a number we know, "
-        "such as 0x10 for open; symbols are not taken",
+        "a frame cannot be read: it has to be of type 0, and its performative a list described by a known "
+        "number, such as 0x10 for open; symbols are not accepted",
     ),
 }
 """By a pattern of the engine's text: the condition that it should have, and a text for people."""

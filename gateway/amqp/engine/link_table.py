@@ -144,7 +144,7 @@ class AttachedLink(ABC):
     def steal(self) -> None:
         """Another link of its name was attached (AMQP 1.0 section 2.6.1): it ends, if it has not already."""
         if self._is_suspended or self._links.is_attached(self):
-            self.refuse(Refused(ErrorCode.STOLEN, "a link of this name was attached anew"))
+            self.refuse(Refused(ErrorCode.STOLEN, "another link of this name was attached"))
 
     def refuse(self, refused: Refused) -> None:
         """Detach with an error; a suspended link ends without one, as its peer has detached it."""
@@ -568,7 +568,9 @@ class PeerSessions:
         channel = self._walk.begun_channels.pop(0) if self._walk.begun_channels else None
         if not session.state & session.LOCAL_UNINIT:
             # The engine takes it for the answer to a begin of ours, whatever became of that session since.
-            raise Refused(ErrorCode.NOT_ALLOWED, "a begin answers a session that the gateway has not begun")
+            raise Refused(
+                ErrorCode.NOT_ALLOWED, "a begin has a remote-channel, but the gateway begins no sessions"
+            )
         # The engine limits channels: a peer that begins again and again on one channel makes sessions without end.
         if len(self._links.sessions) + len(self._ended) >= self._limits.max_channels:
             raise Refused(ErrorCode.RESOURCE_LIMIT, "too many sessions on this connection (max_channels)")

@@ -584,7 +584,8 @@ def check_idle_timeout(transport: Transport) -> None:
     if 0 < idle_timeout_ms < LEAST_IDLE_TIMEOUT_MS:
         raise Refused(
             ErrorCode.NOT_ALLOWED,
-            f"an idle-time-out of {idle_timeout_ms} ms: at least {LEAST_IDLE_TIMEOUT_MS} ms, or none, can be kept to",
+            f"an idle-time-out of {idle_timeout_ms} ms: the gateway can keep to {LEAST_IDLE_TIMEOUT_MS} ms or "
+            "more, or to none",
         )
 
 

@@ -1,1 +1,1 @@
-"""Attached links, each kind with its part of the protocol."""
+"""Attached links: a module for each kind of link, with its part of the protocol."""

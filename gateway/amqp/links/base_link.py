@@ -81,7 +81,7 @@ class ControlLink(BaseLink):
             self.refuse(
                 Refused(
                     ErrorCode.MESSAGE_TOO_LARGE,
-                    f"a message of {size} bytes or more; at most {self.most_bytes} are taken here",
+                    f"a message of {size} bytes or more; at most {self.most_bytes} are accepted here",
                 )
             )
             return False

@@ -157,7 +157,8 @@ class Consumer(SendingLink):
             self.refuse(
                 Refused(
                     ErrorCode.INVALID_FIELD,
-                    f"{DELIVERY_TIME} in modified is when to deliver again, a whole number of milliseconds since 1970",
+                    f"{DELIVERY_TIME} in modified, the time to deliver again, is a whole number of "
+                    "milliseconds since 1970",
                 )
             )
             return

@@ -66,7 +66,9 @@ class CoordinatorLink(ControlLink):
     def _came(self, content: bytes, delivery: Delivery | None) -> None:
         if delivery is None:
             # Nobody could be told the txn-id, or whether it was committed (section 4.2).
-            self.refuse(Refused(ErrorCode.NOT_ALLOWED, "a message to the coordinator is sent unsettled"))
+            self.refuse(
+                Refused(ErrorCode.NOT_ALLOWED, "a message to the coordinator has to be sent unsettled")
+            )
             return
         self._links.deal_with_arrived()
         self._unanswered += 1

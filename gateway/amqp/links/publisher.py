@@ -209,13 +209,13 @@ class Publisher(BaseLink):
 
     def _topic_of(self, destination: Destination | CodecError) -> str:
         if isinstance(destination, CodecError):
-            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {destination}")
+            raise Refused(ErrorCode.DECODE_ERROR, f"this is not an AMQP message: {destination}")
         topic = self._known_topics.get(destination)
         if topic is None or self._is_without_node(topic):
             to, capabilities = destination
             if not to:
                 raise Refused(
-                    ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
+                    ErrorCode.INVALID_FIELD, "a message to the anonymous relay needs an address in `to`"
                 )
             topic = topic_of_target(self._client, to, capabilities)
             if len(self._known_topics) >= RELAY_TOPICS:
@@ -257,7 +257,7 @@ class Publisher(BaseLink):
                 for message in self._batches.messages_of(content)
             ]
         except CodecError as error:
-            self.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
+            self.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is not a batch: {error}"))
             return
         except Refused as refused:
             self.not_stored(deliveries, refused)
@@ -273,14 +273,14 @@ class Publisher(BaseLink):
         try:
             self._publishing.commit_transaction(staged, (), self._origin, then)
         except Refused as refused:
-            whole = f"a batch is taken as a whole or not at all: {refused.text}"
+            whole = f"a batch is accepted as a whole or not at all: {refused.text}"
             self.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))
 
     def _too_large(self, size_bytes: int, state: Any) -> None:
         limit = self._client.limits.max_message_bytes
         refused = Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a message of {size_bytes} bytes or more; at most {limit} are taken (max_message_bytes)",
+            f"a message of {size_bytes} bytes or more; at most {limit} are accepted (max_message_bytes)",
         )
         if state is not None:
             self._transactions.not_taken(state, refused)
@@ -345,7 +345,7 @@ class Publisher(BaseLink):
         if not deliveries:
             return
         if refused is None and RELEASED not in self._outcomes:
-            refused = Refused(ErrorCode.NOT_FOUND, "nobody takes messages of this topic")
+            refused = Refused(ErrorCode.NOT_FOUND, "no endpoint or log takes messages of this topic")
         if refused is None:
             self.transfers.release(deliveries)
         elif REJECTED in self._outcomes:
@@ -427,7 +427,7 @@ def topic_of_target(client: Client, address: str, capabilities: Sequence[str]) -
         code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
         raise Refused(code, str(error)) from error
     if parsed.kind is AddressKind.LOG:
-        raise Refused(ErrorCode.NOT_ALLOWED, f"a log is read and never sent to; {address!r} is one")
+        raise Refused(ErrorCode.NOT_ALLOWED, f"{address!r} is a log, which can only be read")
     if parsed.kind is AddressKind.QUEUE:
         return queue_topic(client.queue_at(parsed).name)
     raise Refused(ErrorCode.NOT_IMPLEMENTED, f"nothing can be sent to {address!r}")
@@ -443,6 +443,7 @@ def _with_its_queue(client: Client, topic: str) -> str:
     queue = queue_of_topic(topic)
     if queue is not None and client.vpn.endpoints.by_name.get(queue) is None:
         raise Refused(
-            ErrorCode.NOT_FOUND, f"there is no queue {queue!r}; what is sent to 'queue://{queue}' can make it"
+            ErrorCode.NOT_FOUND,
+            f"there is no queue {queue!r}; a message sent to 'queue://{queue}' can create it",
         )
     return topic

@@ -98,7 +98,7 @@ class RequestLink(ControlLink):
             request = self._node.read(content)
         except CodecError as malformed:
             self._not_taken(
-                delivery, Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {malformed}")
+                delivery, Refused(ErrorCode.DECODE_ERROR, f"this is not an AMQP message: {malformed}")
             )
             return
         except RequestError as bad:

@@ -1,1 +1,1 @@
-"""Queues and topic endpoints: what is ready on them, who consumes it, and in what order."""
+"""Queues, topic endpoints and streams: their ready messages, their consumers, and the order of delivery."""

@@ -215,7 +215,7 @@ class ByKey(ABC):
         for lane in lanes:
             self._take_from(share, lane)
         idle = [lane for lane in lanes if not lane.open]
-        self.let_go([place & _ID for place in share.waiting])
+        self.close([place & _ID for place in share.waiting])
         self._offer(share.waiting)
         for lane in idle:
             self._rest(lane)
@@ -364,7 +364,7 @@ class ByKey(ABC):
         ready = [queue.selectable or () for queue in self.queues]
         return [place for place in places if place & _ID in ready[place >> _TURN]]
 
-    def let_go(self, ids: Iterable[int]) -> None:
+    def close(self, ids: Iterable[int]) -> None:
         """Messages are settled or ready again: they are not open any more."""
         take = self._lane_of.pop
         for i in ids:
@@ -582,7 +582,7 @@ class Partitions(ByKey):
             ]
             goes = set(share.waiting).difference(stays)
             share.waiting = stays
-            self.let_go([place & _ID for place in goes])
+            self.close([place & _ID for place in goes])
             self._offer(goes)
         for lane in lanes:
             if not lane.open:

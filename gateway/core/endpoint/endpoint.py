@@ -274,10 +274,10 @@ class Endpoint:
             The effects, without the endpoint's definition.
         """
         effects = self.backlog.drop_effects(floor)
-        self._let_go_of_all(cursor_number, floor)
+        self._drop_all(cursor_number, floor)
         return [*self.backlog.open_effects(floor), *effects]
 
-    def _let_go_of_all(self, cursor_number: int, floor: int) -> None:
+    def _drop_all(self, cursor_number: int, floor: int) -> None:
         self.backlog.reset(cursor_number, floor)
         if self.values is not None:
             self.values.reset(floor + 1)
@@ -297,7 +297,7 @@ class Endpoint:
     def delete(self, up_to: int) -> list[Effect]:
         """Delete the endpoint: it is empty from now on, so that a late settlement or its replay writes nothing."""
         effects = self.backlog.drop_effects(up_to)
-        self._let_go_of_all(0, up_to)
+        self._drop_all(0, up_to)
         self.replay = None
         return effects
 
@@ -358,7 +358,7 @@ class Endpoint:
         """Drop these messages, whether they are ready or on a flow."""
         self.ready.drop(ids)
         if self.by_key is not None:
-            self.by_key.let_go(ids)
+            self.by_key.close(ids)
         for flow in (*self.flows, *self.suspended):
             for i in ids:
                 flow.unsettled.pop(i, None)
@@ -642,13 +642,13 @@ class Endpoint:
         """Forget settled messages of flows or transactions."""
         self.ready.settled(gone)
         if self.by_key is not None:
-            self.by_key.let_go(gone)
+            self.by_key.close(gone)
 
     def _give_back(self, ids: Iterable[int]) -> None:
         """Make messages of flows ready again, each in its place."""
         self.ready.give_back(ids)
         if self.by_key is not None:
-            self.by_key.let_go(ids)
+            self.by_key.close(ids)
 
     def _by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
         """Split rising ids: those that came by routes, by part, and those that a replay or references put here."""

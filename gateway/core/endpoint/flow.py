@@ -333,8 +333,8 @@ def admit(
     if settings.max_flows and len(bound) - (displaced is not None) >= settings.max_flows:
         raise Refused(
             ErrorCode.RESOURCE_LIMIT,
-            f"{name!r} has {len(bound)} consumers, as many as it takes (max_flows); "
-            "detach one first, or raise the limit",
+            f"{name!r} has {len(bound)} consumers, as many as it may have (max_flows); detach one first, or "
+            "raise the limit",
             **{"rewind:reason": "endpoint-flows", "rewind:endpoint": name},
         )
     return displaced

@@ -185,16 +185,16 @@ class EndpointSettings:
     quota_bytes: int = _setting(
         0,
         SettingType.QUOTA,
-        "{Unit} of messages the queue may hold; 0 is no bound. Past it a publisher's message is rejected.",
+        "{Unit} of messages the queue may hold; 0 is no limit. Beyond it a publisher's message is rejected.",
         unit=Unit.BYTES,
         on_streams="the log has its own `quota_mb`",
     )
     quota_messages: int = _setting(
         0,
         SettingType.QUOTA,
-        "{Unit} the queue may hold; 0 is no bound.",
+        "{Unit} the queue may hold; 0 is no limit.",
         unit=Unit.MESSAGES,
-        on_streams="the log has a `quota_mb`",
+        on_streams="the log has its own `quota_mb`",
     )
     max_message_bytes: int = _setting(
         0,
@@ -210,12 +210,12 @@ class EndpointSettings:
         "{Unit} after which a message on the queue expires, or earlier if its header's ttl says so; 0 leaves "
         "it to the header.",
         unit=Unit.MILLISECONDS,
-        on_streams="what is logged does not expire",
+        on_streams="messages in the log do not expire",
     )
     max_flows: int = _setting(
         0,
         SettingType.NUMBER,
-        "{Unit} bound at once; the next attach is refused. 0 is no bound.",
+        "{Unit} attached at the same time; the next attach is refused. 0 is no limit.",
         unit=Unit.CONSUMERS,
     )
     max_unsettled: int = _setting(
@@ -224,123 +224,128 @@ class EndpointSettings:
         "{Unit} a consumer may leave unsettled before it gets no more; 0 is the gateway's "
         "`max_unsettled_per_flow`.",
         unit=Unit.DELIVERIES,
-        on_streams="its readers may leave unsettled what they like",
+        on_streams="its readers may leave any number unsettled",
     )
     lock_timeout_ms: int = _setting(
         0,
         SettingType.NUMBER,
-        "{Unit} for which a message is its consumer's while that does not settle it; after them it is given to others. "
-        "0 leaves it the consumer's as long as its link lives, because who works long is not to lose what it works on.",
+        "{Unit} for which a consumer keeps a message that it does not settle; then other consumers get it. "
+        "0: as long as its link lives, because a consumer that works long must not lose its message.",
         unit=Unit.MILLISECONDS,
-        on_streams="nothing on it is anybody's",
+        on_streams="its readers own no messages",
     )
     priorities: bool = _setting(
         False,
         SettingType.FLAG,
-        "Whether messages of a higher priority (0 to 9, 4 where a header says none) overtake others. Off, "
-        "because a queue in order is what a replay promises.",
-        fixed="is the order of what lies there",
+        "Whether messages of a higher priority (0 to 9; 4 where the header has none) are delivered before "
+        "others. Off, because a replay promises the order of publishing.",
+        fixed="decides the order of the stored messages",
         on_streams="the log is read in the order of publishing",
     )
     max_redelivery: int = _setting(
         0,
         SettingType.NUMBER,
-        "{Unit} of a message before it goes to the dead message queue; 0 is no bound.",
+        "{Unit} of a message before it goes to the dead message queue; 0 is no limit.",
         unit=Unit.REDELIVERIES,
         on_streams="a reader that wants a message again attaches at it",
     )
     dead_message_queue: str = _setting(
         "",
         SettingType.QUEUE,
-        "Queue for messages that expired, were rejected, or were redelivered too often; made if it is not "
-        "there. Empty: they are discarded; the replay log has them still.",
-        on_streams="no message dies there",
+        "Queue for messages that expired, were rejected, or were redelivered too often; created if it does "
+        "not exist. Empty: they are discarded; the replay log still has them.",
+        on_streams="a stream has no dead messages",
     )
     retry_type: RetryType = _setting(  # noqa: RUF009 - it makes a field
         RetryType.DISABLED,
         SettingType.RETRY,
-        "Which messages that a consumer gives back wait before they are delivered again: `failed` (modified with "
-        "delivery-failed), `returned` (released, or modified without it), or `all`. `disabled`, because a message in "
-        "its place at once is what AMQP says.",
+        "Which messages that a consumer gives back wait before they are delivered again: `failed` (modified "
+        "with delivery-failed), `returned` (released, or modified without it), or `all`. `disabled`, because "
+        "AMQP says that a released message is available again immediately.",
         on_streams="a reader that wants a message again attaches at it",
     )
     retry_delay_ms: int = _setting(
         1_000,
         SettingType.NUMBER,
-        "{Unit} that it waits after the first try.",
+        "{Unit} that such a message waits after the first try.",
         unit=Unit.MILLISECONDS,
         on_streams="a reader that wants a message again attaches at it",
     )
     retry_factor: int = _setting(
         2,
         SettingType.NUMBER,
-        "How many {unit} as long it waits after each further try: 2 doubles the delay, 1 keeps it. 0 is linear: the "
-        "delay for each failed try (RabbitMQ).",
+        "Factor by which the delay grows with each further try: 2 doubles it, 1 keeps it. 0 is linear: the "
+        "first delay multiplied by the number of failed tries (RabbitMQ).",
         unit=Unit.TIMES,
         on_streams="a reader that wants a message again attaches at it",
     )
     retry_max_ms: int = _setting(
         0,
         SettingType.NUMBER,
-        "{Unit} that it waits at most by the factor; 0 is no bound. A consumer may ask for any time.",
+        "The longest delay by the factor, in {unit}; 0 is no limit. A consumer may ask for any time.",
         unit=Unit.MILLISECONDS,
         on_streams="a reader that wants a message again attaches at it",
     )
     strict_order: bool = _setting(
         False,
         SettingType.FLAG,
-        "Whether nothing behind a message that waits to be tried again is given out before it. Off, because one bad "
-        "message would hold up all others.",
+        "Whether later messages wait while a message waits for redelivery. Off, because one bad message "
+        "would hold up all others.",
         on_streams="a reader has the log in order",
     )
     dedup_window: int = _setting(
         0,
         SettingType.WINDOW,
-        "{Unit} published to its topics whose ids are remembered: one that comes with such an id again is accepted and "
-        "stored no second time, anywhere. 0 remembers none, as it costs memory and a part of the throughput.",
+        "{Unit} published to its topics whose ids are remembered. Another message with such an id is "
+        "accepted, and is not stored again on any endpoint. 0 remembers none, because it costs memory and "
+        "throughput.",
         unit=Unit.MESSAGES,
     )
     dedup_window_ms: int = _setting(
         0,
         SettingType.NUMBER,
-        "{Unit} after which an id is forgotten, though it is among those of `dedup_window`; 0 is no bound.",
+        "{Unit} after which an id is forgotten, even if `dedup_window` still has room for it; 0 is no limit.",
         unit=Unit.MILLISECONDS,
     )
     default_start: str = _setting(
         "",
         SettingType.START,
         "Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because "
-        "a replay must be wanted.",
+        "only a consumer that asks for history should get it.",
     )
 
     value_key: str = _setting(
         "",
         SettingType.PROPERTY,
-        "Of a last-value queue: the property whose value is a message's key, as `message-id`, `subject` or the name of "
-        "an application property. Empty makes the topic the key, as it mostly says what a message is about.",
-        fixed="says which of its messages replace each other",
+        "For a last-value queue: the property whose value is a message's key, such as `message-id`, "
+        "`subject` or the name of an application property. Empty makes the topic the key, because it usually "
+        "says what a message is about.",
+        fixed="decides which of its messages replace each other",
         on_streams="a stream shows all messages, whatever their keys",
     )
     message_groups: bool = _setting(
         False,
         SettingType.FLAG,
-        "Whether all messages of a group (`group-id`, JMSXGroupID) go to one consumer as long as it is there. Off, "
-        "because looking at each message's group costs some microseconds. A change acts once no consumer is there.",
+        "Whether all messages of a group (`group-id`, JMSXGroupID) go to one consumer as long as it is "
+        "attached. Off, because finding each message's group costs some microseconds. A change takes effect "
+        "when no consumer is attached.",
         on_streams="each reader has all messages",
     )
     partitions: int = _setting(
         0,
         SettingType.PARTITIONS,
-        "{Unit} that messages are shared out to by their keys: each has one consumer at a time, and keeps its order. "
-        "0 is none: any consumer may have any message. A change acts once no consumer is there.",
+        "{Unit} over which messages are distributed by their keys. Each has one consumer at a time, and "
+        "keeps its order. 0 is no partitions: any consumer may get any message. A change takes effect when "
+        "no consumer is attached.",
         unit=Unit.PARTITIONS,
         on_streams="each reader has all messages",
     )
     partition_key: str = _setting(
         "group-id",
         SettingType.PROPERTY,
-        "Property whose value is a message's key: `group-id`, `message-id`, `correlation-id`, `subject`, or an "
-        "application property's name. Empty is `group-id`, because it says what belongs together.",
+        "Property whose value is a message's key: `group-id`, `message-id`, `correlation-id`, `subject`, or "
+        "an application property's name. Empty is `group-id`, because it says which messages belong "
+        "together.",
         on_streams="it has no partitions",
     )
 

@@ -1,1 +1,1 @@
-"""Replays as rules: where one starts, the states it goes through, its pace."""
+"""The rules of replays: their starts, states, commands, records and pace."""

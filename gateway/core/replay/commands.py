@@ -51,7 +51,7 @@ class ReplayCommands:
         if endpoint.kind.is_view:
             raise Refused(
                 ErrorCode.NOT_ALLOWED,
-                f"{endpoint.name!r} is a {endpoint.kind.value} and has nothing to rewind: each of its readers brings "
+                f"{endpoint.name!r} is a {endpoint.kind.value} and cannot be rewound: each of its readers has "
                 "its own start",
             )
         policy.check_reads("there is nothing to replay")
@@ -63,12 +63,13 @@ class ReplayCommands:
             if settings.exclusive is Exclusivity.NONE:
                 raise Refused(
                     ErrorCode.NON_EXCLUSIVE,
-                    f"{endpoint.name!r} is not exclusive and has other consumers; a client may replay it only alone",
+                    f"{endpoint.name!r} is not exclusive and has other consumers; a client may replay it only "
+                    "if it is the only consumer",
                 )
             if settings.exclusive is Exclusivity.WAIT:
                 raise Refused(
                     ErrorCode.INACTIVE_FLOW,
-                    f"{endpoint.name!r} has an active consumer; only that one may ask for a replay",
+                    f"{endpoint.name!r} has an active consumer; only that consumer may ask for a replay",
                 )
         under_way = sum(
             1
@@ -231,8 +232,9 @@ class ReplayCommands:
         if archived:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"{archived} of the messages that the replay of {endpoint.name!r} has put are in the log's archive "
-                "alone, and cannot stay without it: have them consumed, or cancel it",
+                f"{archived} of the messages that the replay of {endpoint.name!r} has put there are only in "
+                "the log's archive, and cannot stay without the replay: have them consumed, or cancel the "
+                "replay",
             )
         if replay.is_reading:
             replay.is_forced = True

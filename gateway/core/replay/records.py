@@ -61,7 +61,7 @@ class ReplayRecords:
             if check_name("a replay", name) in self.by_name:
                 raise Refused(
                     ErrorCode.ALREADY_EXISTS,
-                    f"a replay named {name!r} is on record already; name it otherwise",
+                    f"a replay named {name!r} is on record already; use another name",
                 )
             return name
         moment = datetime.fromtimestamp(now_ms / 1_000, UTC).isoformat(timespec="milliseconds")

@@ -201,7 +201,7 @@ def _for_message_id(text: str, matches: Callable[[str], bool] | None) -> Search:
 
 def _for_selector(text: str, matches: Callable[[str], bool] | None) -> Search:
     with refusing(
-        SelectorError, code=ErrorCode.UNKNOWN_START, saying="the selector of the replay start is none: "
+        SelectorError, code=ErrorCode.UNKNOWN_START, saying="the selector of the replay start is invalid: "
     ):
         selector = compile_selector(text)
         comparisons = [term.comparison for term in split_conjunction(text)]

@@ -190,15 +190,16 @@ def check_is_whole(start: ReplayStart, first: int, taken_out: TakenOut, now_ms: 
         # The first message since then may come after the missing ones.
         raise Refused(
             ErrorCode.START_TIME_NOT_AVAILABLE,
-            f"a rule of retention took messages out of the log{_of_topics(taken_out)}, which is whole from "
-            f"{ReplayStart(StartKind.DATE, taken_out.whole_ms)} on; ask for the beginning, or say missing=clamp",
+            f"a retention rule removed messages{_of_topics(taken_out)} from the log, which is whole from "
+            f"{ReplayStart(StartKind.DATE, taken_out.whole_ms)} on; ask for the beginning, or say "
+            "missing=clamp",
         )
     if first >= taken_out.below:
         return
     raise Refused(
         ErrorCode.START_TIME_NOT_AVAILABLE if start.kind in _TIMES else ErrorCode.START_MESSAGE_UNAVAILABLE,
-        f"from id {first} on the replay log lacks messages: up to id {taken_out.below - 1} a rule of "
-        f"retention took some out{_of_topics(taken_out)}; ask for the beginning, or say missing=clamp",
+        f"from id {first} on the replay log lacks messages: up to id {taken_out.below - 1} a retention rule "
+        f"removed some{_of_topics(taken_out)}; ask for the beginning, or say missing=clamp",
     )
 
 
@@ -286,8 +287,8 @@ def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: b
         raise Refused(
             ErrorCode.START_TIME_NOT_AVAILABLE,
             f"the start date is before the log{_with_archive(facts)} whole from "
-            f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on{facts.archive}; "
-            "ask for the beginning, or say missing=clamp",
+            f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on{facts.archive}; ask for the beginning, or say "
+            "missing=clamp",
         )
     found = probe.first_since(time_ms)
     return facts.next_id if found is None else found
@@ -295,7 +296,7 @@ def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: b
 
 def _of_topics(taken_out: TakenOut) -> str:
     """The rule's topics, for the text of a refusal."""
-    return f" that are of {', '.join(taken_out.topics[:3])}{', …' if len(taken_out.topics) > 3 else ''}"
+    return f" of {', '.join(taken_out.topics[:3])}{', …' if len(taken_out.topics) > 3 else ''}"
 
 
 def _with_archive(facts: LogFacts) -> str:
@@ -321,8 +322,9 @@ def _at_point(name: str, facts: LogFacts, clamp: bool) -> int:
     if point.position < facts.first_id and not clamp:
         raise Refused(
             ErrorCode.START_MESSAGE_UNAVAILABLE,
-            f"point {name!r} was trimmed: it stands at id {point.position} "
-            f"({ReplayStart(StartKind.DATE, point.time_ms)}), and the log begins at id {facts.first_id}{facts.archive}",
+            f"point {name!r} was trimmed: it is at id {point.position} "
+            f"({ReplayStart(StartKind.DATE, point.time_ms)}), and the log begins at id "
+            f"{facts.first_id}{facts.archive}",
         )
     return _clamped(point.position, facts)
 

@@ -44,7 +44,7 @@ class ReplayEvent(enum.Enum):
     """The events that move a replay from one state to another."""
 
     REQUESTED = "a replay is requested"
-    CLEARED = "what lay on the endpoint is removed"
+    CLEARED = "the endpoint's earlier messages are dropped"
     CAUGHT_UP = "the end of the log is reached"
     ACKNOWLEDGED = "every replayed message is acknowledged"
     FORCED = "force-completed"

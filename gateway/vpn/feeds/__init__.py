@@ -1,1 +1,1 @@
-"""Carries messages of a Message VPN to the links that take them: of endpoints, of the log, and to browsers."""
+"""Carries messages of a Message VPN to links: from endpoints to consumers and browsers, from the log to readers."""

@@ -329,7 +329,8 @@ class LogFeed(VpnPart):
         self._link.refuse(
             Refused(
                 ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
-                f"the log was trimmed under the replay: from id {position} on a rule of retention took messages out",
+                f"the log was trimmed during the replay: a retention rule removed messages from id {position} "
+                "on",
             )
         )
 
@@ -357,7 +358,8 @@ class LogFeed(VpnPart):
             if isinstance(error, LogTrimmed):
                 self._link.refuse(
                     Refused(
-                        ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under the replay: {error}"
+                        ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+                        f"the log was trimmed during the replay: {error}",
                     )
                 )
                 return

@@ -1,1 +1,1 @@
-"""Jobs: work over the log or a queue that an administrator began, and that goes on after a stop."""
+"""Jobs: work over the log or a queue that an administrator begins, and that continues after a restart."""

@@ -162,12 +162,12 @@ class CopyJob(Job):
         nearest = max(broker.history.first_id, broker.retention.taken_from(record.subscriptions).below)
         return Refused(
             ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
-            f"the log was trimmed under it: it was to go on at id {record.position}, and messages have left the log "
-            f"since; another copy can begin at #{nearest}",
+            f"the log was trimmed during the copy: it was to continue at id {record.position}, and messages "
+            f"have left the log since; another copy can begin at #{nearest}",
         )
 
     def _said(self) -> str:
-        return f"{self.record.sent} copies of {self.record.read} messages looked at{self._unknown_said}"
+        return f"{self.record.sent} copies of {self.record.read} messages read{self._unknown_said}"
 
     def _seconds_left(self, seconds: float, ids: int, sent: int) -> float | None:
         return (self.record.end - self.record.position) * seconds / ids if ids else None
@@ -302,7 +302,9 @@ class CopyJob(Job):
         )
         if self._on_its_way:
             return ""
-        return refused.text if refused is not None else f"nobody takes messages of {self._topic!r}"
+        return (
+            refused.text if refused is not None else (f"no endpoint or log takes messages of {self._topic!r}")
+        )
 
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages were erased: those read already are replaced when they are published."""
@@ -460,6 +462,7 @@ def checked(patterns: Sequence[str]) -> tuple[str, ...]:
             TopicPattern.parse(pattern)
     if not positive(patterns):
         raise Refused(
-            ErrorCode.INVALID_FIELD, "the subscriptions are exceptions alone, which match nothing; add one"
+            ErrorCode.INVALID_FIELD,
+            "the subscriptions are only exceptions, which match nothing; add one without `!`",
         )
     return tuple(patterns)

@@ -159,7 +159,7 @@ class DeadReturn(Job):
         why = self._why_not(row)
         if why:
             known = why in self._stay or len(self._stay) < MOST_REASONS
-            why = why if known else "other endpoints are gone"
+            why = why if known else "other endpoints were deleted"
             self._stay[why] = self._stay.get(why, 0) + 1
         return not why
 
@@ -169,12 +169,12 @@ class DeadReturn(Job):
             return ""
         name = annotation_of(row, DEAD_ENDPOINT)
         if not name:
-            return "it is not said where they died"
+            return "they do not say where they died"
         found = self._broker.endpoints.get(name)
         if found is None:
             return f"there is no {name[:80]!r} any more"
         if found.kind.is_view:
-            return f"{name[:80]!r} is a {found.kind.value}: name an address for them"
+            return f"{name[:80]!r} is a {found.kind.value}: name an address to send them to"
         return ""
 
     def erased(self, markers: Mapping[int, Row]) -> None:
@@ -234,7 +234,11 @@ class DeadReturn(Job):
             taken += batch[:count]
             size_bytes += sum(map(len, contents[:count]))
             if count < len(batch):
-                hindrance = refused.text if refused is not None else f"nobody takes messages of {topic!r}"
+                hindrance = (
+                    refused.text
+                    if refused is not None
+                    else (f"no endpoint or log takes messages of {topic!r}")
+                )
                 break
         error = None
         if taken:
@@ -262,7 +266,7 @@ class DeadReturn(Job):
         if endpoint is not None and endpoint.replay is not None and endpoint.replay.is_behind:
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED,
-                f"{name!r} is replayed just now; what died on it goes back after that",
+                f"a replay of {name!r} is under way; messages that died on it go back after that",
             )
 
     def _written(self, error: WriteFailed | None) -> None:
@@ -318,7 +322,7 @@ def check_is_free(queue: Endpoint) -> None:
     if queue.flows and queue.settings.exclusive is not Exclusivity.NONE:
         raise Refused(
             ErrorCode.RESOURCE_LOCKED,
-            f"{queue.name!r} is for one consumer at a time and has one; detach it first",
+            f"{queue.name!r} is for one consumer at a time and has a consumer; detach it first",
         )
 
 

@@ -189,7 +189,7 @@ class Job(VpnPart, ABC):
         if self.record.is_ended:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"the job {self.record.name!r} is over: it is {self.record.state}",
+                f"the job {self.record.name!r} has ended: it is {self.record.state}",
             )
 
     def _check_permitted(self) -> None:
@@ -197,7 +197,7 @@ class Job(VpnPart, ABC):
         if why:
             raise Refused(
                 ErrorCode.NOT_ALLOWED,
-                f"the job {self.record.name!r} stays as it is: {why}; begin one of your own",
+                f"the job {self.record.name!r} stays as it is: {why}; start a job of your own",
             )
 
     async def check_requester(self) -> None:
@@ -246,7 +246,7 @@ class Job(VpnPart, ABC):
             ended = self._ended(FAILED, refused.text)
         except Exception as error:
             self._runtime.report("replay_job_failed", error)
-            ended = self._ended(FAILED, "a mistake of the gateway; its log says why")
+            ended = self._ended(FAILED, "an internal error; the gateway's log says why")
         finally:
             self._let_go()
         while ended is not None:
@@ -295,7 +295,11 @@ class Job(VpnPart, ABC):
     @property
     def _unknown_said(self) -> str:
         unknown = self._unknown_from
-        return f"; from message {unknown} on the selector took too long of some" if unknown else ""
+        return (
+            (f"; from message {unknown} on the selector would have taken too long for some")
+            if unknown
+            else ""
+        )
 
     def _say(self, hindrance: str) -> None:
         """Show in the record, in memory only, what the job waits for."""
@@ -454,8 +458,8 @@ def check_no_host(address: str) -> None:
     if _HOST.match(address.lstrip()):
         raise Refused(
             ErrorCode.INVALID_FIELD,
-            f"a job publishes to an address of its own Message VPN, such as queue://orders; {address[:80]!r} names "
-            "another host, which is for the configuration to name (replay_target)",
+            f"a job publishes to an address of its own Message VPN, such as queue://orders; {address[:80]!r} "
+            "names another host, which only the configuration can name (replay_target)",
         )
 
 

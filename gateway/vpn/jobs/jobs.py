@@ -135,7 +135,9 @@ class Jobs(VpnService):
         self._check_room()
         self._broker.policy.check_reads("there is nothing to copy from")
         if place.kind is StartKind.LIVE:
-            raise Refused(ErrorCode.INVALID_FIELD, "a copy is of what the log has; `live` is behind that")
+            raise Refused(
+                ErrorCode.INVALID_FIELD, "a copy needs messages that the log has; `live` starts after them"
+            )
         subscriptions = checked(wanted.subscriptions)
         selector_of(wanted.selector)
         end = self._broker.log.next_id
@@ -205,7 +207,7 @@ class Jobs(VpnService):
     def _job(self, record: ReplayRecord) -> Job:
         if record.remote:
             if self._open_remote is None:
-                raise Refused(ErrorCode.NOT_ALLOWED, "nothing is published at other gateways from here")
+                raise Refused(ErrorCode.NOT_ALLOWED, "this gateway does not publish to other gateways")
             return RemoteCopyJob(self._shared, record, self._open_remote)
         topic = self._topic_of(record) if record.target else ""
         if record.kind == COPY:
@@ -220,7 +222,9 @@ class Jobs(VpnService):
         """Check that the configuration names the peer and that an address is given; the peer itself checks it later."""
         check_no_host(address)
         if not address.strip() or not address.isprintable():
-            raise Refused(ErrorCode.INVALID_FIELD, "say what is published to there, such as queue://orders")
+            raise Refused(
+                ErrorCode.INVALID_FIELD, "name the address to publish to there, such as queue://orders"
+            )
         if label not in self._settings.vpn.replay_targets:
             raise Refused(
                 ErrorCode.NOT_FOUND,
@@ -235,8 +239,8 @@ class Jobs(VpnService):
         if len(self._jobs) >= most:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
-                f"there are {len(self._jobs)} jobs, paused ones among them, and there may be {most} (replay_jobs); "
-                "cancel one, or let one end",
+                f"there are {len(self._jobs)} jobs, including paused ones, and there may be {most} "
+                "(replay_jobs); cancel one, or wait until one ends",
             )
 
     # --- found ----------------------------------------------------------------------------------------------------
@@ -257,7 +261,7 @@ class Jobs(VpnService):
             ErrorCode.PRECONDITION_FAILED,
             f"the replay {name!r} is {record.state}"
             if record.is_ended
-            else f"{name!r} is a replay onto {record.target!r}: it is cancelled there",
+            else f"{name!r} is a replay onto {record.target!r}: cancel it there",
         )
 
     def progress(self, name: str) -> Progress:
@@ -318,7 +322,7 @@ def _to_read(pattern: str) -> Demand:
     except TopicSyntaxError:
         return WHOLE_LOG
     return Demand(
-        f"read log://{pattern}: it takes the right to consume it, or to administer it",
+        f"read log://{pattern}: that needs the right to consume it, or to administer it",
         ((Action.CONSUME, AddressKind.LOG, pattern), (Action.ADMINISTER, AddressKind.LOG, pattern)),
     )
 
@@ -332,6 +336,7 @@ def to_publish(address: object) -> Demand:
     if target is None or target.kind not in (AddressKind.QUEUE, AddressKind.TOPIC):
         return WHOLE_LOG
     return Demand(
-        f"publish to {target.kind.value}://{target.name}: it takes the right to publish to it, or to administer it",
+        f"publish to {target.kind.value}://{target.name}: that needs the right to publish to it, or to "
+        "administer it",
         ((Action.PUBLISH, target.kind, target.name), (Action.ADMINISTER, target.kind, target.name)),
     )

@@ -151,7 +151,7 @@ class AlarmWatch(VpnService):
         if damage is not None:
             yield AlarmKind.DAMAGE, f"the store cannot be read: {damage}"
         elif standby_damage is not None:
-            where = "a standby of the store cannot be read, and the primary is in its place"
+            where = "a standby of the store cannot be read, and the primary is read instead"
             yield AlarmKind.DAMAGE, f"{where}: {standby_damage}"
         yield AlarmKind.UNCONFIRMED, self.unconfirmed()
         yield AlarmKind.ONE_MACHINE, self._durability.problem()
@@ -171,7 +171,7 @@ class AlarmWatch(VpnService):
             if now_ms - found.time_ms >= DISCARDED_MS:
                 del discarded[queue]
                 continue
-            text = f"dead messages are discarded: {queue!r} does not take them: {found.reason}"
+            text = f"dead messages are discarded, because {queue!r} does not accept them: {found.reason}"
             self._alarms.note(AlarmKind.DISCARDED, queue, text, now_ms)
 
     def _check(self, count: int) -> None:
@@ -243,7 +243,7 @@ class DurabilityWatch(ThreadedService):
         if self.found is not Durability.ONE_MACHINE:
             return None
         refused = ", and messages are refused" if self._settings.requires_standby else ""
-        return f"no synchronous standby answers: what is accepted is on one machine only{refused}"
+        return f"no synchronous standby answers: accepted messages are on one machine only{refused}"
 
     def refusal(self) -> Refused | None:
         """Why no message is taken now; None if messages are taken. Asked once a batch."""

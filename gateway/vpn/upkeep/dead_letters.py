@@ -55,7 +55,7 @@ class _Copies:
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
         if not self.are_offered:
             self.refused_messages += len(deliveries)
-            self.reason = refused.text if refused is not None else "nobody takes them"
+            self.reason = refused.text if refused is not None else "no endpoint takes them"
 
 
 class Discarded(NamedTuple):

@@ -215,9 +215,7 @@ class DelayedDelivery(VpnService):
                 if message is None or endpoint.cursor_number != key[0]:
                     self._asked.discard(key)
         if message is None or key not in self._asked:
-            raise Refused(
-                ErrorCode.NOT_FOUND, f"message {message_id} does not wait on {endpoint.name!r} for its time"
-            )
+            raise Refused(ErrorCode.NOT_FOUND, f"message {message_id} is not delayed on {endpoint.name!r}")
         return message
 
     async def release(self, endpoint: Endpoint, message_id: int) -> None:
@@ -235,7 +233,8 @@ class DelayedDelivery(VpnService):
             self._asked.discard(key)
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"a replay of {endpoint.name!r} is under way; release what waits when it is complete, or cancel it",
+                f"a replay of {endpoint.name!r} is under way; release delayed messages when it is complete, "
+                "or cancel it",
             )
         effect = endpoint.begin_release([message])
 

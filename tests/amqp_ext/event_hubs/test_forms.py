@@ -168,11 +168,11 @@ def test_a_token_that_is_not_good_is_refused(made: str, now_s: float, words: str
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("eyJhbGciOi", "no shared access signature"),
+        ("eyJhbGciOi", "not a shared access signature"),
         ("SharedAccessSignature ", "has no sr and no sig and no se and no skn"),
         (token().replace("&skn=ann", ""), "has no skn"),
-        (token().replace("se=2000", "se=soon"), "no number of seconds"),
-        (token().replace("se=2000", "se=-1"), "no number of seconds"),
+        (token().replace("se=2000", "se=soon"), "not a number of seconds"),
+        (token().replace("se=2000", "se=-1"), "not a number of seconds"),
     ],
 )
 def test_what_is_no_token_is_refused(text: str, words: str) -> None:

@@ -156,7 +156,7 @@ def test_a_selector_without_a_start_is_left_as_it_is(text: str) -> None:
 )
 def test_a_start_in_the_wrong_place_and_a_bad_selector_are_refused(text: str) -> None:
     """A start that is no top-level AND term cannot be honoured, so the filter is refused, not ignored."""
-    with pytest.raises(FilterError, match="is no valid selector") as caught:
+    with pytest.raises(FilterError, match="is not a valid selector") as caught:
         selector(text)
     assert caught.value.field == SELECTOR
 
@@ -259,7 +259,7 @@ def test_a_bad_replay_start_is_refused_as_a_start(descriptor: Symbol, value: Any
 
 def test_one_filter_given_twice_is_refused() -> None:
     """A filter given by symbol and by code is the same filter twice, so neither can win."""
-    with pytest.raises(FilterError, match="is there twice"):
+    with pytest.raises(FilterError, match="is given twice"):
         read_filter_set({key("a"): Described(SELECTOR, "a = 1"), key("b"): Described(SELECTOR_CODE, "b = 1")})
 
 

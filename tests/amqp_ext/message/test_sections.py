@@ -161,7 +161,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "int descriptor": (b"\x00\x54\x70\x45", "must be a ulong or a symbol"),
     "annotations before header": (
         ANNOTATIONS["map8"] + HEADERS["list8"] + data(),
-        "header may not stand behind message-annotations",
+        "header may not come after message-annotations",
     ),
     "header as map": (section(HEADER, {}) + data(), "header may not have format code 0xc1"),
     "annotations as list": (section(MESSAGE_ANNOTATIONS, []) + data(), "may not have format code 0x45"),
@@ -176,7 +176,7 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 MALFORMED_BEHIND: dict[str, tuple[bytes, str]] = {
-    "mixed body": (data() + section(AMQP_SEQUENCE, []), "amqp-sequence may not stand behind data"),
+    "mixed body": (data() + section(AMQP_SEQUENCE, []), "amqp-sequence may not come after data"),
     "data as string": (section(DATA, "text"), "data may not have format code 0xa1"),
     "cut body": (data()[:-1], "data: a size of 5 bytes is declared, but only 4 are left"),
     "cut value": (section(AMQP_VALUE, b"\x80\x00"), "amqp-value: a value of 8 bytes is cut short"),

@@ -119,8 +119,8 @@ def test_requests_are_read_into_commands(content: bytes, command: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "condition", "words"),
     [
-        (asked("GET", "/vhosts"), "amqp:not-found", "no 'GET' of '/vhosts'"),
-        (asked("PATCH", "/queues/q"), "amqp:not-found", "no 'PATCH'"),
+        (asked("GET", "/vhosts"), "amqp:not-found", "no operation 'GET' of '/vhosts'"),
+        (asked("PATCH", "/queues/q"), "amqp:not-found", "no operation 'PATCH'"),
         (asked("PUT", "/queues/a*"), "amqp:invalid-field", "a*"),
         (asked("PUT", "/queues/"), "amqp:invalid-field", "empty"),
         (asked("PUT", "/queues/%ff"), "amqp:invalid-field", "not UTF-8"),
@@ -363,11 +363,11 @@ def test_arguments_are_read(arguments: dict[str, Any], expected: QueueArguments)
     [
         ({"x-queue-type": "jms"}, "quorum, classic or stream, not 'jms'"),
         ({"x-expires": 1_000}, "'x-expires' has no meaning"),
-        ({"x-overflow": "drop-head"}, "'drop-head' is not there"),
+        ({"x-overflow": "drop-head"}, "'drop-head' is not supported"),
         ({"x-message-ttl": "soon"}, "x-message-ttl is a whole number of at least 1, not 'soon'"),
         ({"x-message-ttl": True}, "not True"),
         ({"x-delayed-retry-type": "often"}, "disabled, failed, returned or all, not 'often'"),
-        ({"x-delayed-retry-type": "all"}, "without x-delayed-retry-min"),
+        ({"x-delayed-retry-type": "all"}, "needs x-delayed-retry-min"),
         (
             {"x-delayed-retry-type": "all", "x-delayed-retry-min": 5, "x-delayed-retry-max": 4},
             "x-delayed-retry-max (4) is less than x-delayed-retry-min (5)",
@@ -377,7 +377,7 @@ def test_arguments_are_read(arguments: dict[str, Any], expected: QueueArguments)
         ({"x-dead-letter-exchange": ""}, "back to their queue"),
         ({"x-dead-letter-routing-key": 5}, "the name of a queue, not 5"),
         ({"x-single-active-consumer": 1}, "is a boolean, not 1"),
-        ({"x-queue-type": "stream", "x-message-ttl": 5}, "x-message-ttl is of queues"),
+        ({"x-queue-type": "stream", "x-message-ttl": 5}, "x-message-ttl is for queues"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(arguments: dict[str, Any], words: str) -> None:

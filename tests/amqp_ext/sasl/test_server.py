@@ -35,7 +35,7 @@ def test_plain_amqp_is_told_to_use_sasl_where_it_is_required() -> None:
     assert sasl.state is SaslState.FAILED
     assert sasl.drain_output() == SASL_HEADER
     assert (sasl.identity, sasl.leftover) == (None, b"")
-    assert sasl.failure == "the peer wants to go without SASL, which is not allowed here"
+    assert sasl.failure == "the peer skips SASL, which is not allowed here"
 
 
 @pytest.mark.parametrize("required", [True, False])

@@ -32,7 +32,7 @@ def test_an_administrator_cannot_trim_what_is_not_archived(api: Api, client: Cli
     client.sender("topic://a").send_all(data(i) for i in range(10))
     refused = api.refused("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#5"})
     assert refused["description"] == (
-        "the log keeps what is not archived, and is archived up to message 0: trim to message 1 at most, "
+        "the log keeps messages that are not archived, and is archived up to message 0: trim to message 1 at most, "
         "run `rewind archive`, or turn keep_until_archived off"
     )
     assert archived(api, 4) == {"archivedMsgId": 4}
@@ -48,7 +48,7 @@ def test_a_full_log_rejects_until_it_is_archived(api: Api, client: Client) -> No
     sender.send_all(data(KILOBYTE) for _ in range(700))
     told = sender.rejection(sender.send(data(KILOBYTE * 100)))
     assert told.info["rewind:reason"] == "replay-log-quota"
-    assert "keeps what is not archived: archive it" in told.text
+    assert "keeps messages that are not archived: archive them" in told.text
     log = api.seen(LOG)
     assert (log["firstMsgId"], log["archivedMsgId"]) == (1, 0)
     assert archived(api, log["lastMsgId"] - 10) == {"archivedMsgId": log["lastMsgId"] - 10}
@@ -76,5 +76,5 @@ def test_an_archive_of_another_log_is_refused(api: Api, client: Client) -> None:
     assert "the archive is of generation 1 of the log" in wrong["description"]
     generation = api.seen(LOG)["generation"]
     beyond = api.refused("PUT", "action", path, {"msgId": 4, "generation": generation})
-    assert beyond["description"] == "the log ends at message 3: nobody can have archived it up to 4"
+    assert beyond["description"] == "the log ends at message 3: it cannot be archived up to 4"
     assert api.seen(LOG)["archivedMsgId"] == 0

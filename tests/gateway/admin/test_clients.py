@@ -84,7 +84,7 @@ def test_a_disabled_vpn_closes_its_clients_and_lets_none_in(
 def test_a_vpn_is_deleted_once_it_is_empty(api: Api, gateway: RunningGateway, tmp_path: Path) -> None:
     """Each obstacle is named in turn. Then the Message VPN and its file are gone, and its name can be used again."""
     file = tmp_path / "data" / "trading.db"
-    assert "clients that name none" in why(of(api, "DELETE", "default"))
+    assert "clients that name no Message VPN" in why(of(api, "DELETE", "default"))
     made(api, "trading")
     with Client(gateway.url, hostname="vhost:trading") as client:
         client.sender("orders").send_all([data("one")])
@@ -126,7 +126,7 @@ def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administe
     with RunningGateway(read(file.path)) as gateway:
         api = administer(gateway)
         error = api.refused("PATCH", "config", LOG, {"maxSpoolUsage": 7})
-        assert "vpn.default.replay_log.quota_mb is said in" in error["description"]
+        assert "vpn.default.replay_log.quota_mb is set in" in error["description"]
         assert "rewind reload" in error["description"]
         assert api.change(LOG, {"maxSpoolUsage": 9, "ingressEnabled": False})
     # Now the file names the setting that the administrator changed, and wins.

@@ -80,7 +80,7 @@ def test_what_waits_for_its_time_is_listed_and_cancelled(api: Api, client: Clien
     assert api.queue("q")["delayedMsgCount"] == 2
     again = api.refused("PUT", "action", "/queues/q/cancelDelayedMsg", body)
     assert again["status"] == "NOT_FOUND"
-    assert "message 3 does not wait on 'q' for its time" in again["description"]
+    assert "message 3 is not delayed on 'q'" in again["description"]
     assert api.seen(path)[0] | {"deliveryCount": 0, "isRetry": False} == api.seen(path)[0]
     api.act("/queues/q/releaseDelayedMsg", {"replicationGroupMsgId": second[0]["replicationGroupMsgId"]})
     assert (api.queue("q")["spooledMsgCount"], api.queue("q")["delayedMsgCount"]) == (2, 1)
@@ -131,7 +131,7 @@ def test_what_is_purged_is_in_the_log_and_can_be_copied_into_its_place(api: Api,
     sender.send_all([data("new")])
     wanted = {"replicationGroupMsgId": first}
     api.act("/queues/q/copyMsgFromReplayLog", wanted)
-    assert "lies on" in api.why("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
+    assert "is on" in api.why("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
     assert texts(client.receiver("q").drain()) == ["0", "new"]
     api.act("/queues/q/startReplay", {})
     assert len(client.receiver("q").drain()) == 6
@@ -188,7 +188,13 @@ WRONG: tuple[tuple[str, str, Any, str, str], ...] = (
     ("PATCH", "/queues/q", {"deadMsgQueue": "q"}, "INVALID_PARAMETER", "its own dead message queue"),
     ("POST", "/queues", {"queueName": "r", "deadMsgQueue": "r"}, "INVALID_PARAMETER", "name another"),
     ("PATCH", "/queues/q", {"accessType": "both"}, "INVALID_PARAMETER", "'exclusive' or 'non-exclusive'"),
-    ("PATCH", "/queues/q", {"respectMsgPriorityEnabled": True}, "NOT_ALLOWED", "when it is made"),
+    (
+        "PATCH",
+        "/queues/q",
+        {"respectMsgPriorityEnabled": True},
+        "NOT_ALLOWED",
+        "when the endpoint is created",
+    ),
     ("DELETE", "/queues/q/subscriptions/x", None, "NOT_FOUND", "no subscription 'x'"),
     ("POST", "/replayPoints", {"replayPointName": "p", "start": "soon"}, "INVALID_PARAMETER", "'soon'"),
     ("PATCH", LOG, {"topicFilterEnabled": True}, "NOT_ALLOWED", "log nothing"),
@@ -292,7 +298,7 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path, administer: Administer) -> 
         api.make_queue("c", dedupWindow=900_000)
         for path, body, why in (
             ("/queues", {"queueName": "d", "dedupWindow": 100_000}, "the others have 3900001"),
-            ("/queues", {"queueName": "d", "dedupWindowMs": 5}, "and no dedup_window: say of how many"),
+            ("/queues", {"queueName": "d", "dedupWindowMs": 5}, "and no dedup_window: set the number"),
             ("/queues", {"queueName": "d", "dedupWindow": 4_000_001}, "4000000"),
         ):
             assert why in api.why("POST", "config", path, body)
@@ -300,7 +306,7 @@ def test_windows_of_ids_have_a_bound(tmp_path: Path, administer: Administer) -> 
             "PATCH", "config", "/queues/c", {"dedupWindowMs": 5, "dedupWindow": 0}
         )
         ran = api.rewind("queue", "create", "d", "--set", "dedupWindowMs=5")
-        assert (ran.exit_code != 0, "say of how many messages" in ran.output) == (True, True)
+        assert (ran.exit_code != 0, "set the number of messages" in ran.output) == (True, True)
         file.write(said("b", 200_000) + said("a", 3_000_000))
         (refused,) = gateway.run_coroutine(lambda running: running.reload()).refused
         assert "vpn.default.queue.b.dedup_window" in str(refused)

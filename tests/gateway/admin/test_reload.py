@@ -57,7 +57,7 @@ def test_what_can_change_does(
     }
     client.sender("topic://a/1").send_all([data(1), data(2)])
     assert gateway.depth("orders") == 2
-    with pytest.raises(Refused, match="not made on first use"):
+    with pytest.raises(Refused, match="not created on first use"):
         client.receiver("new")
     with Client(gateway.url, hostname="vhost:trading") as other:
         other.sender("q").send_all([data("elsewhere")])
@@ -219,7 +219,7 @@ def test_a_vpn_of_the_file_is_disabled_by_it(file: ConfigurationFile, api: Api, 
     file.write("[vpn.default]\nenabled = false\n[vpn.trading]")
     reload(api)
     assert "was disabled" in client.closed_by_peer().text
-    assert "vpn.default.enabled is said in" in api.why("PATCH", "config", "", {"enabled": True})
+    assert "vpn.default.enabled is set in" in api.why("PATCH", "config", "", {"enabled": True})
     file.write("[vpn.default]\nenabled = true\n")
     found = reload(api)
     assert found["applied"] == ["vpn.default.enabled: false became true"]
@@ -231,7 +231,7 @@ def test_the_verb_says_what_became_of_it(file: ConfigurationFile, api: Api) -> N
     for text, status, line in (
         ("", 0, "nothing has changed"),
         ("[limits]\nlink_credit = 7", 0, "limits.link_credit: 2000 became 7"),
-        ("[store]\nread_threads = 2", 1, "store.read_threads is said to"),
+        ("[store]\nread_threads = 2", 1, "store.read_threads takes effect"),
     ):
         file.write(text)
         ran = api.rewind("reload")

@@ -188,7 +188,7 @@ def test_a_replay_that_is_not_what_was_expected_does_nothing(api: Api, client: C
     error = api.refused("PUT", "action", START, {"expectedMsgCount": 4, "ifLossAtMost": 9})
     assert "would bring 3 messages" in error["description"]
     error = api.refused("PUT", "action", START, {"expectedMsgCount": 3, "ifLossAtMost": 1})
-    assert "2 messages (10 bytes) lie on 'q'" in error["description"].replace(
+    assert "2 messages (10 bytes) are on 'q'" in error["description"].replace(
         f"{2 * len(data(0))} bytes", "10 bytes"
     )
     assert (api.queue("q")["replayState"], api.queue("q")["spooledMsgCount"]) == ("n/a", 5)
@@ -302,7 +302,7 @@ def test_what_was_trimmed_while_it_lay_there_is_kept_but_for_references(api: Api
     assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
     receiver.close()
     api.act(f"{LOG}/trimLoggedMsgs", {"before": "#3"})
-    assert "these are not kept" in api.why("PUT", "action", START, KEEP)
+    assert "these cannot be kept" in api.why("PUT", "action", START, KEEP)
     assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
 
 
@@ -325,5 +325,5 @@ def test_more_than_is_kept_is_refused(api: Api, client: Client, monkeypatch: pyt
     monkeypatch.setattr("gateway.vpn.replay_preview.MOST_MESSAGES", 1)
     fill(api, client)
     error = api.refused("PUT", "action", START, KEEP)
-    assert "more than 1 messages lie" in error["description"]
+    assert "more than 1 messages are" in error["description"]
     assert api.queue("q")["spooledMsgCount"] == 5

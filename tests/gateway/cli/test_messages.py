@@ -111,8 +111,8 @@ def test_a_line_that_is_no_message_is_named(rewind: Rewind, gateway: RunningGate
     """The other lines are sent, and the exit status is 1; of very many errors only the first are named."""
     sent = rewind("send", "q", "--json", input='{"body":"1"}\n\nno\n{"boddy":1}\n{"body":"2"}\n')
     assert sent.exit_code == 1
-    assert "not sent: line 3: The line is no JSON" in sent.stderr
-    assert "not sent: line 4: 'boddy' is nothing that a message has" in sent.stderr
+    assert "not sent: line 3: The line is not JSON" in sent.stderr
+    assert "not sent: line 4: 'boddy' is not a field of a message" in sent.stderr
     assert sent.stderr.endswith("2 of 4 accepted\n")
     assert gateway.depth("q") == 2
     assert len(rewind("send", "q", "--json", input="no\n" * 100).stderr.splitlines()) == 22
@@ -158,7 +158,7 @@ def test_a_start_before_the_log(rewind: Rewind) -> None:
         (["tail", "log://>", "--clamp"], 2, "--clamp needs --from"),
         (["send", ""], 2, "name the target"),
         (["send"], 2, "name the target"),
-        (["send", "log://a"], 1, "never sent to"),
+        (["send", "log://a"], 1, "can only be read"),
         (["send", "orders", "--property", "novalue"], 2, "KEY=VALUE"),
         (["send", "orders", "--json", "--subject", "s"], 2, "a line of --json has"),
         (["send", "orders", "--vpn", "nowhere"], 1, "nowhere"),
@@ -304,7 +304,7 @@ def test_what_cannot_be_read_is_shown_all_the_same(rewind: Rewind, gateway: Runn
     with Client(gateway.url) as client:
         client.sender("topic://a").send_all([malformed, data("b")])
     first, second = objects(rewind("tail", "log://a", "--from", "beginning", "--until", "now", "--json"))
-    assert "properties may not stand behind data" in first["malformed"]
+    assert "properties may not come after data" in first["malformed"]
     assert base64.b64decode(first["body"]["base64"]) == malformed
     assert (first["offset"], second["body"]) == (1, "b")
 

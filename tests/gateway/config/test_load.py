@@ -109,7 +109,7 @@ def test_all_problems_are_reported_together() -> None:
         "limits.max_frame_bytes should be greater than or equal to 512, not 100",
         "limits.max_frames is not a setting; did you mean `max_frame_bytes`?",
         "store.synchronous should be 'FULL' or 'NORMAL', not \"OFF\"",
-        "user.bob.vpns names trading, which is not there; add `[vpn.trading]`",
+        "user.bob.vpns names trading, which does not exist; add `[vpn.trading]`",
     ]
     assert [line[: len(start)] for line, start in zip(said, expected, strict=True)] == expected
 
@@ -145,19 +145,25 @@ def test_all_problems_are_reported_together() -> None:
         # permissions
         (
             ANN + 'publish = ["orders"]',
-            "user.ann.publish[0] is wrong: 'orders' does not say of what it is a pattern",
+            "user.ann.publish[0] is wrong: 'orders' does not say what kind of node it is for",
         ),
         (
             ANN + 'publish = ["queue://a", "log://a"]',
-            "user.ann.publish[1] is wrong: 'log://a' is nothing to publish to; what can be permitted here is "
+            "user.ann.publish[1] is wrong: 'log://a' is not an address to publish to; what can be permitted here is "
             "`queue://` or `topic://`",
         ),
-        (ANN + 'consume = ["topic://a//b"]', "user.ann.consume[0] is wrong: 'topic://a//b' is no pattern"),
-        (ANN + 'browse = ["topic://a"]', "user.ann.browse[0] is wrong: 'topic://a' is nothing to browse"),
-        (ANN + 'replay = ["log://a"]', "user.ann.replay[0] is wrong: 'log://a' is nothing to replay"),
+        (
+            ANN + 'consume = ["topic://a//b"]',
+            "user.ann.consume[0] is wrong: 'topic://a//b' is not a valid pattern",
+        ),
+        (
+            ANN + 'browse = ["topic://a"]',
+            "user.ann.browse[0] is wrong: 'topic://a' is not an address to browse",
+        ),
+        (ANN + 'replay = ["log://a"]', "user.ann.replay[0] is wrong: 'log://a' is not an address to replay"),
         (ANN + 'administer = "queue://a"', 'user.ann.administer should be an array, not "queue://a"'),
         (ANN + "consumes = []", "user.ann.consumes is not a setting; did you mean `consume`?"),
-        (ANN + 'publish = ["!queue://a"]', "user.ann.publish has exceptions alone, which permit nothing"),
+        (ANN + 'publish = ["!queue://a"]', "user.ann.publish has only exceptions, which permit nothing"),
         (ANN + 'replay = ["queue://a"]', "user.ann.replay permits nothing without `consume`"),
         (ANN + 'replay = ["queue://a"]\nconsume = []', "user.ann.replay permits nothing without `consume`"),
         # identity providers
@@ -165,16 +171,16 @@ def test_all_problems_are_reported_together() -> None:
             "[identity_provider]",
             "identity_provider should be an array, not {}; write `[[identity_provider]]`",
         ),
-        (IDP.replace("'rewind'", "''"), "identity_provider[0].audience is wrong: is not empty"),
+        (IDP.replace("'rewind'", "''"), "identity_provider[0].audience is wrong: must not be empty"),
         (
             IDP + "jwks_url = 'http://sso.example.com/keys'",
             "identity_provider[0].jwks_url is wrong: is `http://` to",
         ),
-        (IDP + "jwks_url = 'ftp://sso.example.com'", "identity_provider[0].jwks_url is wrong: is no URL"),
-        (IDP + "jwks_url = 'https://u:p@a/k'\n", "identity_provider[0].jwks_url is wrong: is no URL"),
+        (IDP + "jwks_url = 'ftp://sso.example.com'", "identity_provider[0].jwks_url is wrong: is not a URL"),
+        (IDP + "jwks_url = 'https://u:p@a/k'\n", "identity_provider[0].jwks_url is wrong: is not a URL"),
         (
             IDP + "jwks_url = 'https://a/k'\njwks_file = 'keys.json'",
-            "identity_provider[0].jwks_url stands beside `jwks_file`",
+            "identity_provider[0].jwks_url is set together with `jwks_file`",
         ),
         (IDP + IDP, "identity_provider[1].issuer is another provider's, too"),
         (
@@ -184,13 +190,13 @@ def test_all_problems_are_reported_together() -> None:
         (IDP + "scopes = ['email']", "identity_provider[0].scopes needs `openid`"),
         (IDP + "console_url = 'gateway'", "identity_provider[0].console_url is wrong"),
         (IDP.replace("https", "http"), "identity_provider[0].issuer is `http://` to another machine"),
-        (IDP.replace("https://sso.example.com", "main"), "identity_provider[0].issuer is no URL"),
+        (IDP.replace("https://sso.example.com", "main"), "identity_provider[0].issuer is not a URL"),
         (
             "[[listener]]\nsasl = ['OAUTHBEARER']\n" + ANN,
             "listener[0].sasl has OAUTHBEARER, which needs an `[[identity_provider]]`",
         ),
         ("[[listener]]\nsasl = ['PLAIN']\n" + IDP, "listener[0].sasl has PLAIN, which needs a `[user.NAME]`"),
-        ("[[listener]]\nsasl = ['ANONYMOUS']\n" + IDP, "listener[0].sasl has ANONYMOUS beside users"),
+        ("[[listener]]\nsasl = ['ANONYMOUS']\n" + IDP, "listener[0].sasl has ANONYMOUS, and there are users"),
         (
             "[[listener]]\nhost = '0.0.0.0'\n" + IDP,
             "listener[0].sasl leaves no way to log in: tokens of identity",
@@ -215,7 +221,7 @@ def test_all_problems_are_reported_together() -> None:
             "[admin.tls]\ncertificate='c'\nkey='k'\nrequire_client_certificate=true",
             "admin.tls.require_client_certificate needs `client_ca`",
         ),
-        (ANN + "password_file = 'ann.hash'", "user.ann.password_file stands beside `password`"),
+        (ANN + "password_file = 'ann.hash'", "user.ann.password_file is set together with `password`"),
         ("[user.ann]\ncertificate_names = ['x']", "listener[0].sasl leaves no way to log in"),
         ("[vpn.default]\nenabled = false", "vpn has no enabled Message VPN"),
         (
@@ -230,11 +236,11 @@ def test_all_problems_are_reported_together() -> None:
         ),
         (
             "[vpn.default.queue.orders]\ndedup_window_ms = 5",
-            "vpn.default.queue.orders.dedup_window_ms bounds the age of what `dedup_window` remembers",
+            "vpn.default.queue.orders.dedup_window_ms limits the age of the ids that `dedup_window` remembers",
         ),
         (
             "[vpn.default.queue.a]\ndedup_window = 2_500_000\n[vpn.default.queue.b]\ndedup_window = 1_500_001",
-            "vpn.default.queue has queues with a `dedup_window` of 4000001 messages together",
+            "vpn.default.queue has queues with `dedup_window`s of 4000001 messages together",
         ),
         (
             STREAM + "[vpn.default.replay_log]\nenabled = false",
@@ -242,12 +248,15 @@ def test_all_problems_are_reported_together() -> None:
         ),
         (
             ANN + "[user.anonymous]\nconsume = []",
-            "user.anonymous stands for clients without a name, but no listener has ANONYMOUS in `sasl`",
+            "user.anonymous is for clients without a name, but no listener has ANONYMOUS in `sasl`",
         ),
-        (OPEN_LISTENER + ANN, "listener[0].sasl has ANONYMOUS beside users; say in a `[user.anonymous]`"),
+        (
+            OPEN_LISTENER + ANN,
+            "listener[0].sasl has ANONYMOUS, and there are users; say in a `[user.anonymous]`",
+        ),
         (
             "[[listener]]\nhost = '0.0.0.0'\nsasl = ['ANONYMOUS']\n" + ANN,
-            "listener[0].host 0.0.0.0 would let anyone in from other machines; take ANONYMOUS out of `sasl`",
+            "listener[0].host 0.0.0.0 would let anyone on other machines connect; take ANONYMOUS out of `sasl`",
         ),
         # indexed properties, and starts that are searched for
         (LOG + "index = ['a', 'a']", "vpn.default.replay_log.index names a 2 times; once is enough"),
@@ -258,14 +267,17 @@ def test_all_problems_are_reported_together() -> None:
         ),
         # targets of copies
         *(
-            (f"{FAR}url = '{url}'", f"{OF_FAR}.url is wrong: `{url}` is no URL of a peer")
+            (f"{FAR}url = '{url}'", f"{OF_FAR}.url is wrong: `{url}` is not the URL of a peer")
             for url in ("far:5672", "http://far", "amqp://", "amqp://far:0", "amqp://far:99999")
         ),
         (f"{FAR}url = 'amqps://ann:secret@far'", f"{OF_FAR}.url is wrong: has a user in it"),
         (f"{FAR}url = 'amqps://far/queue'", f"{OF_FAR}.url is wrong: has more than host and port"),
         (f"{FAR}url = 'amqps://far?a=b'", f"{OF_FAR}.url is wrong: has more than host and port"),
-        (f"{FAR}url = 'amqps://far'\nuser = 'ann'", f"{OF_FAR} has one of `user` and `password_file`"),
-        (f"{FAR}url = 'amqps://far'\npassword_file = 's'", f"{OF_FAR} has one of `user` and `password_file`"),
+        (f"{FAR}url = 'amqps://far'\nuser = 'ann'", f"{OF_FAR} has only one of `user` and `password_file`"),
+        (
+            f"{FAR}url = 'amqps://far'\npassword_file = 's'",
+            f"{OF_FAR} has only one of `user` and `password_file`",
+        ),
         (f"{FAR}url = 'amqp://far'\ntls_ca = 'ca.pem'", f"{OF_FAR}.tls_ca is for TLS"),
         (f"{FAR}url = 'amqps://far'\nuser = ''\npassword_file = 's'", f"{OF_FAR}.user should have"),
         *(
@@ -279,14 +291,14 @@ def test_all_problems_are_reported_together() -> None:
             )
         ),
         # stores
-        (table("mysql://u:secret@a/x"), "vpn.default.store.url is wrong: it is no URL of a store"),
+        (table("mysql://u:secret@a/x"), "vpn.default.store.url is wrong: it is not the URL of a store"),
         (table("postgresql://u:secret@a"), "vpn.default.store.url is wrong: it names no database"),
         ("[vpn.default]\nstore = 'postgresql://u:secret@a/x'", "vpn.default.store should be a table"),
         ("[vpn.default.store]\nrequire_standby = true", "vpn.default.store.url is missing"),
         *(
             (
                 table("postgresql://a/x", f"advertise = '{place}'"),
-                f"vpn.default.store.advertise is wrong: `{place}` is nothing that clients can connect to",
+                f"vpn.default.store.advertise is wrong: `{place}` is not an address that clients can connect to",
             )
             for place in ("amqp://b:5672", "0.0.0.0:5672")
         ),
@@ -296,7 +308,7 @@ def test_all_problems_are_reported_together() -> None:
         ),
         (
             table("postgresql://u:secret@a/x", "password_file = 'p'"),
-            "vpn.default.store.password_file stands beside a password",
+            "vpn.default.store.password_file is set together with a password",
         ),
     ],
 )
@@ -450,7 +462,7 @@ def test_the_command_line_s_problems_stand_beside_the_file_s(tmp_path: Path) -> 
     first, second, third = refused.value.problems
     assert first.startswith("x is not a setting")
     assert second == "--admin nowhere: the port is missing; write HOST:PORT, as in `127.0.0.1:5672`"
-    assert third.startswith("listener[0].host 0.0.0.0 would let anyone in")
+    assert third.startswith("listener[0].host 0.0.0.0 would let anyone on other machines connect")
 
 
 # --- Permissions in the configuration -------------------------------------------------------------------------------
@@ -509,7 +521,7 @@ def test_nobody_comes_from_elsewhere_without_a_name(host: str) -> None:
     """Without users a gateway does not listen beyond loopback, unless a setting allows it."""
     listener, admin = f"[[listener]]\nhost = '{host}'\n", f"[admin]\nhost = '{host}'\n"
     first, second = problems(listener + admin)
-    assert first.startswith(f"listener[0].host {host} would let anyone in")
+    assert first.startswith(f"listener[0].host {host} would let anyone on other machines connect")
     assert second.startswith(f"admin.host {host} would let anyone on other machines administer")
     parse(OPEN + listener + admin)
     parse(listener + admin + ANN)
@@ -549,11 +561,11 @@ def test_a_stream_has_no_settings_of_messages_that_lie_on_a_queue() -> None:
         ("quota_mb = 1", "`quota_mb`"),
         ("quota_messages = 1", "`quota_mb`"),
         ("max_message_bytes = 1", "`limits.max_message_bytes`"),
-        ("max_ttl_ms = 1", "does not expire"),
-        ("max_unsettled = 1", "leave unsettled"),
+        ("max_ttl_ms = 1", "do not expire"),
+        ("max_unsettled = 1", "any number unsettled"),
         ("priorities = true", "order of publishing"),
         ("max_redelivery = 1", "attaches at it"),
-        ("dead_message_queue = 'dead'", "no message dies"),
+        ("dead_message_queue = 'dead'", "no dead messages"),
     )
     text = STREAM + "\n".join(setting for setting, _ in settings)
     for problem, (setting, instead) in zip(problems(text), settings, strict=True):

@@ -78,7 +78,7 @@ def test_without_users_everything_is_open_and_of_who_is_none_nothing(action: Act
 
 def test_a_text_that_is_no_pattern_is_refused() -> None:
     """A list with an invalid pattern is refused as a whole."""
-    with pytest.raises(AddressError, match="does not say of what"):
+    with pytest.raises(AddressError, match="does not say what kind of node"):
         Permissions({PUBLISH: ["queue://a", "b"]})
 
 

@@ -81,10 +81,10 @@ def test_what_a_rule_took_out_unarchived_is_data_loss_or_left_out(
         for loss in ("true", "false")
     )
     log.take_out(25, 28)
-    with pytest.raises(DataLoss, match="A rule of retention took messages out"):
+    with pytest.raises(DataLoss, match="A retention rule removed messages"):
         rows(strict)
     assert rows(lenient).column(0).to_pylist() == [i for i in log.logged if i not in (22, 25, 28)]
-    assert capsys.readouterr().err.count("a rule of retention took some out of the log") == 1
+    assert capsys.readouterr().err.count("a retention rule removed some from the log") == 1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_archive_alone_is_a_log_that_ended(log: StoredLog, to: str) -> None:
     """An archive is read without a gateway; starts that only a gateway can look up, and empty places, are refused."""
     archiver(log, to).run()
     assert ids(archive=to, startingOffsets="45") == [i for i in log.logged if i >= 45]
-    with pytest.raises(OptionError, match="has to be looked up by a gateway; give a url, too"):
+    with pytest.raises(OptionError, match="has to be resolved by a gateway; give a url, too"):
         ids(archive=to, replayStart="message-id:x")
     with pytest.raises(DataLoss, match="#99 is not in them"):
         ids(archive=to, startingOffsets="99")
@@ -149,7 +149,7 @@ def test_an_archive_that_is_not_there_is_told_where_the_log_is_not_whole(log: St
     """A missing archive is an error if the log was trimmed, as its name may be mistyped; otherwise the log suffices."""
     assert ids(path=log.path, archive=to) == log.logged
     log.trim(31)
-    with pytest.raises(ArchiveError, match=r"There is no archive at .*, and the log alone begins at 31"):
+    with pytest.raises(ArchiveError, match=r"There is no archive at .*, and the log itself begins at 31"):
         ids(path=log.path, archive=to)
     assert ids(path=log.path, archive=to, failOnDataLoss="false") == [n for n in log.logged if n > 30]
 

@@ -161,10 +161,10 @@ def test_a_point_a_topic_with_nul_and_what_was_trimmed(
     (batch,) = place.read(WHOLE_LOG, ALL, whole)
     assert set(batch.column("topic").to_pylist()) == {"a\0/\1"}
     assert written.gateway.commit(TrimLog(1, 6)) is None
-    with pytest.raises(DataLoss, match="of 1 and up, 6 is first now"):
+    with pytest.raises(DataLoss, match="offset 1 was to be read, and the log begins at 6 now"):
         list(place.read(WHOLE_LOG, ALL, whole))
     assert offsets(place, Selection(fail_on_data_loss=False), whole) == list(range(6, 21))
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="was recreated"):
         list(place.read(WHOLE_LOG, ALL, IdRange(6, 20, (whole.generation or 0) + 1)))
     with pytest.raises(DataLoss, match="the log ends at 20 now"):
         list(place.read(WHOLE_LOG, ALL, IdRange(6, 21, whole.generation)))
@@ -201,7 +201,7 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
     take_out(6, 8)
     eventually(lambda: standby.extent(WHOLE_LOG).taken_below == (9,), "replication")
     for place in (primary, standby):
-        with pytest.raises(DataLoss, match="took messages out of the log since the read was planned"):
+        with pytest.raises(DataLoss, match="removed messages from the log since the read was planned"):
             offsets(place, WHOLE_LOG, planned)
         assert offsets(place, WHOLE_LOG, later) == there[there.index(9) :]
         assert offsets(place, even, of_others) == list(range(1, 21, 2))
@@ -278,7 +278,7 @@ def test_a_standby_that_does_not_come_up_fails_the_read(
         ids = written.place(primary).plan(WHOLE_LOG)
         monkeypatch.setattr(database_place, "PATIENCE_SECONDS", 0.2)
         for fails in (True, False):
-            with pytest.raises(ConnectionFailed, match="does not come up to offset 10"):
+            with pytest.raises(ConnectionFailed, match="does not reach offset 10"):
                 offsets(written.place(standby), Selection(fail_on_data_loss=fails), ids)
 
 
@@ -295,7 +295,7 @@ def test_a_stream_that_is_ahead_of_its_standby_fails_and_delivers_nothing_twice(
         (name,) = start
         assert name == f"postgresql://127.0.0.1:{standby.port}/{written.database}#{written.vpn.name}"
         ahead = {name: start[name] | {"offset": 1_000}}
-        with pytest.raises(ConnectionFailed, match="it is behind, or of an older copy"):
+        with pytest.raises(ConnectionFailed, match="the standby is behind, or has an older copy"):
             stream.latestOffset(ahead, stream.getDefaultReadLimit())
 
 

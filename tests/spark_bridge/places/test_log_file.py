@@ -135,11 +135,11 @@ SELECTIONS: list[dict[str, str]] = [
 
 REFUSALS: list[tuple[dict[str, str], type[Exception], str]] = [
     ({"startingOffsets": "99999"}, DataLoss, "#99999 is not in it"),
-    ({"endingOffsets": "99999"}, OptionError, "lies beyond the log"),
-    ({"replayStart": "message-id:x"}, OptionError, "has to be looked up by a gateway; give a url"),
+    ({"endingOffsets": "99999"}, OptionError, "is beyond the log"),
+    ({"replayStart": "message-id:x"}, OptionError, "has to be resolved by a gateway; give a url"),
     ({"replayStart": "point:none"}, OptionError, "no such point"),
     ({"replayStart": "nonsense"}, OptionError, "is not a replay start"),
-    ({"replayStart": "2999-01-01T00:00:00Z"}, OptionError, "lies in the future"),
+    ({"replayStart": "2999-01-01T00:00:00Z"}, OptionError, "is in the future"),
     ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
 ]
 """Starts and ends that a log read from its store refuses."""
@@ -224,7 +224,7 @@ def test_what_a_gateway_takes_out_of_a_planned_range_is_data_loss_or_left_out(tr
         found: dict[str, list[str]] = {}
         for name, reader in readers.items():
             if name in ("strict", "several"):
-                with pytest.raises(DataLoss, match=r"rule of retention took messages out"):
+                with pytest.raises(DataLoss, match=r"retention rule removed messages"):
                     rows(reader)
             else:
                 found[name] = rows(reader).column("topic").to_pylist()
@@ -294,7 +294,7 @@ def change(folder: Path, *statements: str) -> None:
     [
         (
             ("update log set first_id = 1001", "delete from message where id <= 1000"),
-            "of 1 and up, 1001 is first now",
+            "offset 1 was to be read, and the log begins at 1001 now",
             range(1_001, LAST + 1),
             "1 to 1000",
         ),
@@ -304,7 +304,7 @@ def change(folder: Path, *statements: str) -> None:
             range(1, 1_001),
             f"1001 to {LAST}",
         ),
-        (("update log set generation = generation + 1",), "made anew", (), f"1 to {LAST}"),
+        (("update log set generation = generation + 1",), "was recreated", (), f"1 to {LAST}"),
     ],
     ids=["trimmed", "restored", "made anew"],
 )
@@ -371,14 +371,14 @@ def test_what_a_rule_takes_out_of_a_planned_range_is_data_loss_or_left_out(
     first, second = halves.partitions()
     assert rows(strict).num_rows == expected
     take_out(tmp_path, 1_000)
-    with pytest.raises(DataLoss, match="took messages out of the log since the read was planned"):
+    with pytest.raises(DataLoss, match="removed messages from the log since the read was planned"):
         rows(strict)
     with pytest.raises(DataLoss, match="between offsets 600 and 1199"):
         list(halves.read(second))
     assert sum(batch.num_rows for batch in halves.read(first)) == 599 - 200
     assert rows(behind).num_rows > 1_000 and rows(other).num_rows > 1_500
     assert rows(lenient).num_rows == table("offset bigint", path=path).num_rows == expected - 133
-    assert "a rule of retention took some out of the log; they are left out" in capsys.readouterr().err
+    assert "a retention rule removed some from the log; they are left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("start", ["#10", "2020-01-01T00:00:00Z"])
@@ -389,7 +389,7 @@ def test_a_start_in_what_a_rule_took_out_is_refused(
     path = copy(gateway[1], tmp_path, "update log set floor_time = 0")
     take_out(tmp_path, 600)
     options = {"path": path, "replayStart": start}
-    with pytest.raises(DataLoss, match="up to offset 599 a rule of retention took some out"):
+    with pytest.raises(DataLoss, match="up to offset 599 a retention rule removed some"):
         table("offset bigint", **options)
     assert table("offset bigint", **options, subscribe="n/0").num_rows > 800
     assert table("offset bigint", **options, failOnDataLoss="false").num_rows > 2_000
@@ -442,7 +442,7 @@ def test_a_folder_that_may_not_be_written_to_is_explained(
         raise OperationalError("attempt to write a readonly database", status_code=AdbcStatusCode.IO)
 
     monkeypatch.setattr(file_place, "AdbcStatement", statement)
-    with pytest.raises(ConnectionFailed, match="Where no gateway is running, SQLite has to make the files"):
+    with pytest.raises(ConnectionFailed, match="Where no gateway is running, SQLite has to create files"):
         LogFile(Folder(gateway[1]))
 
 

@@ -225,8 +225,8 @@ def test_a_batch_cut_short_is_an_error(peer: LogPeer) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"endingOffsets": "46"}, "lies beyond the log, whose last offset is 44"),
-        ({"endingOffsets": "4"}, "lies before the start of the read, offset 5"),
+        ({"endingOffsets": "46"}, "is beyond the log, whose last offset is 44"),
+        ({"endingOffsets": "4"}, "is before the start of the read, offset 5"),
     ],
 )
 def test_an_end_outside_the_log_is_refused(peer: LogPeer, options: dict[str, str], sentence: str) -> None:
@@ -279,7 +279,10 @@ def test_a_read_that_breaks_off_is_an_error(
 def test_a_range_trimmed_since_planning_is_data_loss(peer: LogPeer) -> None:
     """If the log's first id is above the start of the range, messages are lost."""
     peer.first = 9
-    with pytest.raises(DataLoss, match="trimmed since the read was planned: of 5 and up, 9 is first now"):
+    with pytest.raises(
+        DataLoss,
+        match="trimmed since the read was planned: offset 5 was to be read, and the log begins at 9 now",
+    ):
         read_of(peer, IdRange(5, 44, 7))
 
 
@@ -302,7 +305,7 @@ def test_offsets_outside_the_order_or_the_range_are_data_loss(peer: LogPeer, off
     """A repeated or falling offset, or one outside the range, is an error, also across pages."""
     with Wire(peer.broker) as wire:
         link = LogLink(wire, "log://>", IdRange(5, 12, 7))
-        with pytest.raises(DataLoss, match="does not keep to the bounds"):
+        with pytest.raises(DataLoss, match="does not keep to the start and end"):
             for offset in offsets:
                 link.check(np.array([offset]))
 

@@ -204,7 +204,7 @@ def test_another_generation_is_not_archived_on_top(log: StoredLog, to: str, tmp_
     other.publish(90)
     with pytest.raises(DataLoss, match="the log was made anew since"):
         archiver(other, to).run()
-    with pytest.raises(DataLoss, match=r"it was made anew since\. Give the archive of this log"):
+    with pytest.raises(DataLoss, match=r"it was recreated since\. Give the archive of this log"):
         table(IDS, path=other.path, archive=to)
 
 

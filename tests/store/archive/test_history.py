@@ -247,7 +247,7 @@ def test_a_gap_is_told_and_not_read_over(past: Past) -> None:
     with pytest.raises(Refused) as refused:
         client.receiver("log://a?replay-start=%235")
     assert refused.value.text.endswith(
-        "which holds ids 16 to 30; its archive has ids 1 to 10, and what lies between is in neither"
+        "which holds ids 16 to 30; its archive has ids 1 to 10, and the ids in between are in neither"
     )
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(15, 15)
     archive.archive()
@@ -690,6 +690,6 @@ def test_what_only_the_archive_has_is_not_kept_by_force(past: Past) -> None:
     receiver.take(3)
     with administered(gateway) as api:
         refused = api.refused("PUT", "action", "/queues/q/cancelReplay", {"forceComplete": True})
-        assert "are in the log's archive alone" in refused["description"]
+        assert "are only in the log's archive" in refused["description"]
         api.done("PUT", "action", "/queues/q/cancelReplay", {})
     assert gateway.replay_state("q") == "failed"

@@ -50,7 +50,7 @@ def test_a_copy_has_the_bare_message_and_says_what_it_is(api: Api, client: Clien
     annotated = section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + bare
     client.sender("topic://orders/1").send_all([plain, with_header, annotated])
     name = copy(api, target="queue://test", subscriptions=["orders/>"], name="try version 2")
-    assert ended(api, name).outcome == "3 copies of 3 messages looked at"
+    assert ended(api, name).outcome == "3 copies of 3 messages read"
     found = client.receiver("test").drain()
     assert [received.bare for received in found] == [bare] * 3
     assert [received.annotations["x-opt-replay-source-id"] for received in found] == [1, 2, 3]
@@ -321,7 +321,7 @@ def test_a_copy_at_another_gateway_says_what_it_is(serve: Serve, other: Other) -
     api = serve(sends_to(far.url))
     fill(api.gateway, 2)
     name = copy(api, target="queue://new", replayTarget="test", subscriptions=["past"], name="try")
-    assert ended(api, name).outcome == "2 copies of 2 messages looked at"
+    assert ended(api, name).outcome == "2 copies of 2 messages read"
     found = on(far, "new", 2)
     assert [one.bare for one in found] == [data(0), data(1)]
     assert {one.annotations["x-opt-replay-name"] for one in found} == {"try"}
@@ -430,7 +430,7 @@ def test_user_password_and_tls(serve: Serve, other: Other, tmp_path: Path) -> No
     copy(api, replayTarget="stranger", name="stranger", **asked)
     wait_until(lambda: "certificate" in record(api, "stranger").outcome, "it is not trusted")
     copy(api, replayTarget="test", name="test", **asked)
-    wait_until(lambda: "not let in" in record(api, "test").outcome, "the password is wrong")
+    wait_until(lambda: "refused the sign-in" in record(api, "test").outcome, "the password is wrong")
     assert "a wrong one" not in record(api, "test").outcome
     secret.write_text(PASSWORD)
     assert ended(api, "test").sent == 10
@@ -475,7 +475,7 @@ def test_a_copy_by_verb(api: Api, client: Client) -> None:
         client.sender(address).send_all([section(0x74, {"n": number}) + data(number)])
     words = ["--from", "#3", "--until", "#9", "--subscribe", "a/*", "--subscribe", "!a/y"]
     words += ["--selector", "n <> 5", "--to", "queue://q", "--name", "it", "--wait"]
-    assert said(api, "replay", "copy", *words) == "it is complete: 2 copies of 7 messages looked at\n"
+    assert said(api, "replay", "copy", *words) == "it is complete: 2 copies of 7 messages read\n"
     assert texts(client.receiver("q").drain()) == ["3", "7"]
 
 

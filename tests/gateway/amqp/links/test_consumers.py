@@ -92,7 +92,7 @@ def test_exclusive_steal(
 def test_an_epoch_is_said_once(client: Client) -> None:
     """An address and a property that differ are refused, and so is an epoch that is not a whole number."""
     refused = refusal(client.receiver, "orders?epoch=6", set_up=with_properties({EPOCH: 7}))
-    assert "say it once" in str(refused)
+    assert "give only one of them" in str(refused)
     assert "whole number" in str(refusal(client.receiver, "orders?epoch=-1"))
 
 

@@ -329,7 +329,7 @@ def test_a_message_with_too_much_in_front(start: Start, connect: Connect, addres
     assert [sender.outcome(delivery) for delivery in deliveries] == ["ACCEPTED", "REJECTED", "ACCEPTED"]
     condition = deliveries[1].remote.condition
     assert condition.name == "amqp:resource-limit-exceeded"
-    assert "at most 2000 are taken (max_annotations_bytes)" in condition.description
+    assert "at most 2000 are accepted (max_annotations_bytes)" in condition.description
     assert len(client.receiver("orders").drain()) == 2
 
 

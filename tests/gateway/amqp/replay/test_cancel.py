@@ -368,7 +368,7 @@ def test_how_replays_end_is_on_record(gateway: RunningGateway, connect: Connect)
     assert [(record.number, record.state, record.outcome) for record in records(gateway)] == [
         (1, "cancelled", "it was cancelled"),
         (2, "cancelled", "a new replay took its place"),
-        (3, "complete", "it was forced to be complete"),
+        (3, "complete", "it was completed by force"),
         (4, "cancelled", "its endpoint was deleted"),
     ]
     before = records(gateway)

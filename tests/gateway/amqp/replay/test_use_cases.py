@@ -394,7 +394,7 @@ def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[Gateway
     client = client_of(process[-1])
     (record,) = _replays(process[-1])
     assert (record["replayName"], record["target"], record["endedTimeMs"]) == ("nightly", "orders", None)
-    assert record["outcome"] == "interrupted by a stop, and went on"
+    assert record["outcome"] == "interrupted by a stop, and continued"
     logged = texts(client.read_log())
     assert len(logged) >= accepted
     receiver = client.receiver("orders", credit=100)

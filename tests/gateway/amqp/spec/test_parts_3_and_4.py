@@ -503,7 +503,7 @@ def test_node_properties_may_be_said_again_of_a_node_that_the_connection_made(
         other.attach(handle, receiver=True, source=source)
         refused = error_of(other.skip_to(DETACH))
         assert refused[0] == "amqp:invalid-field"
-        assert refused[1].startswith("dynamic-node-properties are of a source that is dynamic")
+        assert refused[1].startswith("dynamic-node-properties are for a source that is dynamic")
     peer.attach(2, receiver=True, source=["queue://q"], target=again)
     assert error_of(peer.skip_to(DETACH))[0] == "amqp:invalid-field"
 

@@ -413,10 +413,10 @@ def test_what_it_is_not(client: Client, gateway: RunningGateway) -> None:
     assert refusal(client.receiver, "fresh?kind=last-value").name == "amqp:not-found"
     assert refusal(client.receiver, "prices?kind=queue").name == "amqp:precondition-failed"
     assert refusal(client.receiver, "plain?kind=last-value").name == "amqp:precondition-failed"
-    with pytest.raises(Refused, match="last-value and has nothing to rewind"):
+    with pytest.raises(Refused, match="last-value and cannot be rewound"):
         gateway.start_replay("prices", "beginning")
     make(gateway, "made", "p/>")
-    with pytest.raises(Refused, match="value_key of 'made' is said when it is made"):
+    with pytest.raises(Refused, match="value_key of 'made' can only be set when the endpoint is created"):
         administer(gateway, on("made", "change", EndpointSettings(value_key="isin")))
 
 

@@ -255,7 +255,7 @@ def test_readers_take_nothing(start: Start, connect: Connect) -> None:
         reader.settle(taken, outcome)
     assert [reader.drain() for reader in readers] == [[]] * 4
     assert (gateway.flows("audit"), gateway.depth("work")) == (4, 50)
-    with pytest.raises(Exception, match="'audit' is a stream and has nothing to rewind"):
+    with pytest.raises(Exception, match="'audit' is a stream and cannot be rewound"):
         gateway.start_replay("audit", "beginning")
     assert gateway.replay_state("audit") == "n/a"
     assert texts(client.receiver("work").drain()) == numbered(50)
@@ -514,7 +514,7 @@ def test_a_queue_with_messages_does_not_become_a_stream(declared: Declared) -> N
     orders = Queue(subscriptions=("a",))
     with declared.running(orders=orders) as client:
         client.sender("topic://a").send_all([data(i) for i in range(3)])
-    at_stake = pytest.raises(StoreError, match=r"'orders' as a queue with messages on it \(3\)")
+    at_stake = pytest.raises(StoreError, match=r"'orders' is a queue there with messages on it \(3\)")
     with at_stake, declared.running(other=Queue(), orders=stream()):
         pass
     with declared.running(orders=orders) as client:
@@ -551,7 +551,7 @@ def test_a_durable_subscription_becomes_neither(declared: Declared, kind: Any) -
     with declared.running() as client:
         client.receiver("topic://a", name="mine", durable=True).detach()
         client.sender("topic://a").send_all([data("x")])
-    somebodys = pytest.raises(StoreError, match="'mine' as a durable topic endpoint")
+    somebodys = pytest.raises(StoreError, match="'mine' is a durable topic endpoint")
     with somebodys, declared.running(mine=Queue(kind=kind)):
         pass
     with declared.running() as client:

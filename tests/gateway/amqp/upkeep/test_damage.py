@@ -83,7 +83,7 @@ def test_a_standbys_damage_is_an_alarm_alone(
 ) -> None:
     """The primary is read instead, and clients are served."""
     monkeypatch.setattr(SqliteReader, "standby_damage", "invalid page in block 7")
-    text = "a standby of the store cannot be read, and the primary is in its place: invalid page in block 7"
+    text = "a standby of the store cannot be read, and the primary is read instead: invalid page in block 7"
     assert told_of(gateway) == ([f"store-damage: {text}"], None)
 
 

@@ -91,7 +91,7 @@ def test_what_the_dead_message_queue_does_not_take_is_counted(
         return gateway.call(look)
 
     count, (text,) = seen()
-    assert (count, text[:48]) == (2, "dead messages are discarded: 'dead' does not tak")
+    assert (count, text[:48]) == (2, "dead messages are discarded, because 'dead' does")
     assert "quota" in text
     clock.ms += 3_599_000
     assert len(seen()[1]) == 1

@@ -263,7 +263,7 @@ def history(archived: ArchivedRun | None, *, first_id: int = 50) -> History:
             ArchivedRun(7, 1, 48, 1_000),
             50,
             5_000,
-            "; its archive has ids 1 to 48, and what lies between is in neither",
+            "; its archive has ids 1 to 48, and the ids in between are in neither",
         ),
         (ArchivedRun(7, 50, 60, 1_000), 50, 5_000, "; its archive has ids 50 to 60"),
         (ArchivedRun(8, 1, 60, 1_000), 50, 5_000, "; its archive is of generation 8, another log"),

@@ -18,9 +18,9 @@ from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode
 from gateway.core.log import RetentionRule
 from gateway.core.model import (
-    BY_NOBODY,
     CONTENT,
     HELD,
+    NO_REQUEST,
     TIME_MS,
     TOPIC,
     WHOLE,
@@ -304,7 +304,7 @@ class World:
             endpoint: Endpoint,
             first: int,
             requester: Flow | None,
-            request: ReplayRequest = BY_NOBODY,
+            request: ReplayRequest = NO_REQUEST,
             kept: Sequence[KeptMessage] | None = None,
         ) -> None:
             before = self.contents[endpoint.cursor_number]

@@ -109,7 +109,7 @@ OFF = replace(FACTS, enabled=False)
         # The log begins after the point: the refusal names its id, its time, and the log's beginning.
         (
             "point:eod", TRIMMED, None, {}, UNAVAILABLE,
-            "point 'eod' was trimmed: it stands at id 15 (2027-01-15T07:59:55.000Z), and the log begins at id 16",
+            "point 'eod' was trimmed: it is at id 15 (2027-01-15T07:59:55.000Z), and the log begins at id 16",
         ),
         # An unknown name is no place, even with missing=clamp.
         *(("point:oed", FACTS, None, {"missing": how}, UNAVAILABLE, "no point named 'oed'") for how in Missing),

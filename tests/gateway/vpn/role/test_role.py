@@ -284,8 +284,8 @@ def test_what_is_too_much_or_trimmed_is_passed_over(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"generation": 8}, "another one"),
-        ({"next_id": 3}, "another one"),
+        ({"generation": 8}, "another log"),
+        ({"next_id": 3}, "another log"),
         ({"commit_no": -1_000_000}, "behind"),
         ({"commits": False}, "no commit for"),
         ({"fails": True}, "cannot be read: it is gone"),
