@@ -246,7 +246,7 @@ def _keys_of(said: Any) -> Sequence[_Key]:
     """
     keys = said.get("keys") if isinstance(said, dict) else None
     if not isinstance(keys, list):
-        raise Unavailable("it is no JSON Web Key Set")
+        raise Unavailable("it is not a JSON Web Key Set")
     return [found for key in keys[:MOST_KEYS] if (found := _key_of(key)) is not None]
 
 
@@ -556,7 +556,7 @@ class Provider:
                 else f"{settings.client_secret_file}: {type(error).__name__}"
             )
             log.warning("provider_unavailable", **{log_keys.REASON: f"{settings.issuer}: {why}"})
-            text = "the provider has not taken what it sent the browser back with; sign in again"
+            text = "the provider did not accept the code of this sign-in; sign in again"
             raise Refused(ErrorCode.UNAUTHORIZED, text) from None
         token = answer.get("id_token") if isinstance(answer, dict) else None
         if not isinstance(token, str):

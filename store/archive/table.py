@@ -191,7 +191,7 @@ class ArchiveTable:
         if self.state.generation != generation:
             raise DataLoss(
                 f"The archive is of generation {self.state.generation} of the log, and this one is {generation}: the "
-                "log was made anew since. Archive it to another place."
+                "log was recreated since. Archive it to another place."
             )
         return self.state
 

@@ -395,7 +395,7 @@ METADATA = "/.well-known/openid-configuration"
         ("/keys", lambda handler: handler.say({"keys": [1]}, 302, Location="/other"), "answers 302"),
         ("/keys", lambda handler: handler.say(b"<html>"), "is no JSON"),
         ("/keys", lambda handler: handler.say(b"[" * 100_000), "is no JSON"),
-        ("/keys", lambda handler: handler.say([]), "no JSON Web Key Set"),
+        ("/keys", lambda handler: handler.say([]), "not a JSON Web Key Set"),
         ("/keys", lambda handler: handler.wfile.write(b"SSH-2.0-x\r\n"), "cannot be asked"),
         (METADATA, lambda handler: handler.say({"issuer": "https://evil.example.com"}), "another issuer's"),
         (METADATA, lambda handler: handler.say({"issuer": handler.server.provider.issuer}), "no jwks_uri"),

@@ -331,5 +331,5 @@ def test_checkpoints_and_archives_of_the_lost_log_are_refused(tmp_path: Path) ->
         assert found[10][0] > 15
         refused = archived(archive)
         assert refused.startswith("Error: ")
-        assert "the log was made anew since. Archive it to another place" in refused
+        assert "the log was recreated since. Archive it to another place" in refused
         assert "archived 20 messages" in archived(f"{archive}-2")

@@ -307,7 +307,8 @@ class DeadReturn(Job):
         return [content for content, _ in returned], [bare for _, bare in returned]
 
     def _said(self) -> str:
-        said = f"{self.record.sent} messages returned{self._unknown_said}"
+        count = self.record.sent
+        said = f"{count} message{'' if count == 1 else 's'} returned{self._unknown_said}"
         stay = [f"{count} stay: {why}" for why, count in sorted(self._stay.items())]
         return "; ".join([said, *stay])
 

@@ -202,7 +202,7 @@ def test_another_generation_is_not_archived_on_top(log: StoredLog, to: str, tmp_
     archiver(log, to).run()
     other = StoredLog(tmp_path / "other")
     other.publish(90)
-    with pytest.raises(DataLoss, match="the log was made anew since"):
+    with pytest.raises(DataLoss, match="the log was recreated since"):
         archiver(other, to).run()
     with pytest.raises(DataLoss, match=r"it was recreated since\. Give the archive of this log"):
         table(IDS, path=other.path, archive=to)

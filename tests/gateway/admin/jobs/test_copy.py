@@ -509,7 +509,7 @@ def test_dead_letters_by_verb(api: Api, client: Client) -> None:
     assert (group["deadReason"], group["deadEndpointName"], group["msgCount"]) == ("rejected", "", 3)
     assert said(
         api, "dead", "return", "dead", "--limit", "1", "--to", "other", "--name", "one", "--wait"
-    ) == ("one is complete: 1 messages returned\n")
+    ) == ("one is complete: 1 message returned\n")
     assert (
         said(api, "dead", "return", "dead", "--name", "all")
         == "all: dead letters of dead go to where they died\n"

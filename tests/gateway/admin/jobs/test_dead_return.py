@@ -101,7 +101,7 @@ def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(api: Api, client: 
     die(api, client, "orders", [data("4")])
     done = ended(api, give_back(api))
     assert done.outcome == (
-        "1 messages returned; 2 stay: there is no 'gone' any more; 1 stay: they do not say where they died"
+        "1 message returned; 2 stay: there is no 'gone' any more; 1 stay: they do not say where they died"
     )
     assert depth(api, "dead") == 3
     assert texts(client.receiver("orders").drain()) == ["4"]
