@@ -177,7 +177,7 @@ def test_a_hangup_has_the_configuration_read_again(start: Start, tmp_path: Path)
     os.kill(gateway.pid, signal.SIGHUP)
     assert gateway.wait_for_log("configuration_read_again", applied=1, refused=1)
     assert "create_queues: true became false" in gateway.wait_for_log("setting_changed")["reason"]
-    assert "store.read_threads is said" in gateway.wait_for_log("setting_not_changed")["reason"]
+    assert "store.read_threads takes effect when" in gateway.wait_for_log("setting_not_changed")["reason"]
     file.write_text("[vpn.default]\ncreate_queue = true\n")
     os.kill(gateway.pid, signal.SIGHUP)
     assert "create_queues" in gateway.wait_for_log("configuration_not_read")["reason"][0]

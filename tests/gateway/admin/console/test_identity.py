@@ -160,7 +160,7 @@ def test_a_person_signs_in_at_the_provider(api: Api, provider: ScriptedProvider,
     [
         ({"state": "x"}, {}, "not begun in this browser"),
         ({"state": ""}, {}, "not begun in this browser"),
-        ({"code": "none"}, {}, "not taken"),
+        ({"code": "none"}, {}, "did not accept the code"),
         ({"iss": "https://sso.example.com"}, {}, "Another identity provider"),
         ({"error": "access_denied<script>"}, {}, "access_denied&lt;script&gt;"),
         ({}, {"nonce": "x"}, "another sign-in"),
