@@ -245,9 +245,9 @@ class Endpoint:
         """
         failed = list(attempts)
         if failed:
-            # Messages in between that wait for redelivery also have attempts: only those on the page are noted.
-            here = set(ids)
-            self.note_attempts(found for found in failed if found[0] in here)
+            # Messages that wait for redelivery, on the page or in between, also have attempts: these are not noted.
+            here, is_done = set(ids), queue.cursor.is_done
+            self.note_attempts(found for found in failed if found[0] in here and not is_done(found[0]))
         queue.add_page(ids, position)
 
     def note_attempts(self, attempts: Iterable[tuple[int, int]]) -> None:

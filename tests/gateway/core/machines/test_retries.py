@@ -311,3 +311,17 @@ TestRetries.settings = settings(
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def test_a_page_brings_no_attempts_of_a_message_that_waits() -> None:
+    """After a restart, on a queue by priority, the page of a priority has the delayed message's row as well."""
+    machine = RetryMachine()
+    machine.start(is_ranked=True, in_order=False, retry_type=RetryType.FAILED)
+    machine.publish(ranks=[1, 4])
+    machine.take(count=1)
+    machine.give_back(asked=0, count=1, failed=True, pick=0)
+    machine.publish(ranks=[1])
+    machine.crash()
+    machine.take(count=1)
+    machine.each_message_is_counted_where_it_is()
+    machine.teardown()
