@@ -197,9 +197,9 @@ def show(browser: Browser, npm_modules: Path, ending: ExitStack) -> Show:
             timezone_id="UTC",
             locale="en-GB",
         )
-        ending.callback(lambda: _close(context))
+        ending.callback(_close, context)
         console = Console(context, gateway.call(lambda running: running.admin[0]), npm_modules)
-        ending.callback(lambda: _check(console))
+        ending.callback(_check, console)
         return console
 
     return show

@@ -116,7 +116,7 @@ def test_what_would_be_refused_is_said(path: Path, tmp_path: Path) -> None:
         tables.write_mark(CopyMark(MarkState.BACKUP, "there"))
         assert look_ahead(path).is_backup
         tables.write_mark(CopyMark(MarkState.MOVED, "there"))
-    assert "its copy" in (look_ahead(path).refusal or "")
+    assert "it is closed: its copy there continues" in (look_ahead(path).refusal or "")
     execute(
         path, "insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', 'm999', '')"
     )

@@ -307,8 +307,8 @@ class DeadReturn(Job):
         return [content for content, _ in returned], [bare for _, bare in returned]
 
     def _said(self) -> str:
-        count = self.record.sent
-        said = f"{count} message{'' if count == 1 else 's'} returned{self._unknown_said}"
+        sent = self.record.sent
+        said = f"{sent} message{'' if sent == 1 else 's'} returned{self._unknown_said}"
         stay = [f"{count} stay: {why}" for why, count in sorted(self._stay.items())]
         return "; ".join([said, *stay])
 

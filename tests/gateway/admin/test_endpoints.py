@@ -131,7 +131,7 @@ def test_what_is_purged_is_in_the_log_and_can_be_copied_into_its_place(api: Api,
     sender.send_all([data("new")])
     wanted = {"replicationGroupMsgId": first}
     api.act("/queues/q/copyMsgFromReplayLog", wanted)
-    assert "is on" in api.why("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
+    assert "message 1 is on 'q' already" in api.why("PUT", "action", "/queues/q/copyMsgFromReplayLog", wanted)
     assert texts(client.receiver("q").drain()) == ["0", "new"]
     api.act("/queues/q/startReplay", {})
     assert len(client.receiver("q").drain()) == 6

@@ -59,7 +59,7 @@ def test_the_log_is_trimmed_by_place_and_by_time(api: Api, client: Client) -> No
     assert api.act(path, {"olderThanTime": 1})["firstMsgId"] == 4
     assert "future" in api.why("PUT", "action", path, {"olderThanTime": int(time.time()) + 999})
     assert api.refused("PUT", "action", path, {"before": "#99"})["subcode"] == 156
-    assert "either" in api.why("PUT", "action", path, {})
+    assert "Give either olderThanTime or before" in api.why("PUT", "action", path, {})
     api.act(path, {"before": "live"})
     assert api.seen(f"{LOG}/msgs") == []
     assert len(client.receiver("q").drain()) == 6

@@ -109,8 +109,9 @@ def test_what_is_offered(start: Start, provider: ScriptedProvider) -> None:
     gateway = start(listeners=LISTENERS, users=USERS, identity_providers=(provider.settings(),))
     for listener in range(3):
         with peer_of(gateway, listener) as peer:
-            offered = [name for name in peer.mechanisms() if name not in ("MSSBCBS", "ANONYMOUS")]
-        assert offered == ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER", "XOAUTH2"]
+            offered = [name for name in peer.mechanisms() if name != "MSSBCBS"]
+        assert offered[:5] == ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER", "XOAUTH2"]
+        assert offered[5:] in ([], ["ANONYMOUS"])
     token = provider.token()
     with peer_of(gateway, 2) as peer:
         assert outcome(peer, "PLAIN", token) == AUTH

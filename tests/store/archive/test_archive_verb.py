@@ -93,7 +93,11 @@ def test_it_says_what_it_did(log: StoredLog, tmp_path: Path) -> None:
         (["--from", "{data}", "--to", "{tmp}/a"], 1, "The archive is whole, but the gateway was not told"),
         (["--from", "{tmp}/none", "--to", "{tmp}/a"], 1, "path is the data folder of a gateway on this host"),
         (["--from", "amqp://a/b", "--to", "{tmp}/a"], 2, "for example amqp://127.0.0.1:5672"),
-        (["--from", "{data}", "--to", "xyz://a"], 1, "is not a place for an archive"),
+        (
+            ["--from", "{data}", "--to", "xyz://a"],
+            1,
+            "is not a place for an archive: pyarrow does not know it",
+        ),
         (["--from", "{data}", "--to", "{tmp}/data/default.db/x"], 1, "cannot be used"),
         (["compact", "--to", "{tmp}/data/default.db"], 1, "cannot be used"),
     ],

@@ -179,9 +179,9 @@ def test_the_source_is_closed_and_the_copy_goes_on(filled: Path, tmp_path: Path)
     assert first.has_closed
     again = copied(filled, target)
     assert (again.messages, again.copied.messages) == (first.messages, 0)
-    with pytest.raises(StoreError, match=rf"its copy {target}"):
+    with pytest.raises(StoreError, match=rf"its copy {target} continues"):
         copied(filled, tmp_path / "other.db")
-    with pytest.raises(StoreError, match=rf"its copy {target}"):
+    with pytest.raises(StoreError, match=rf"its copy {target} continues"):
         open_file(filled, MADE_MS, synchronous="OFF")
     # The copy is a store like any other, and can be copied in turn.
     copied(target, tmp_path / "third.db")
