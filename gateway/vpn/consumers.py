@@ -188,6 +188,11 @@ class Consumers(VpnPart):
         if endpoint.by_key is not None and endpoint.by_key.has_news():
             self._feeds.deliver(endpoint)
 
+    def not_settled_by_transaction(self, settlement: PendingSettlement) -> None:
+        """The transaction that consumed these messages failed: their flow has them again, or they are ready."""
+        self._committer.commit(self._broker.settlements.failed(settlement))
+        self._feeds.replays.acknowledged(settlement.endpoint)
+
     def release(
         self, flow: Flow, ids: list[int], *, failed: bool, asked_ms: Mapping[int, int] = AT_ONCE
     ) -> None:

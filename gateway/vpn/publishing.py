@@ -414,7 +414,7 @@ class Publishing(VpnPart):
             if error is None:
                 self._consumers.settled_by_transaction(settlement)
             else:
-                self._committer.commit(self._broker.settlements.failed(settlement))
+                self._consumers.not_settled_by_transaction(settlement)
         then(error)
         for settlement in settlements:
             self._feeds.deliver(settlement.endpoint)

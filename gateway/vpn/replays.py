@@ -358,8 +358,10 @@ class ReplayRunner(VpnPart):
             self._committer.commit(self._broker.replay_commands.subscriptions_changed(endpoint, position))
 
     def acknowledged(self, endpoint: Endpoint) -> None:
-        """Messages left an endpoint whose replay was under way."""
+        """Messages left an endpoint whose replay was under way, or a transaction that was to settle them failed."""
         self._go_on(endpoint.name)
+        if forced := self._broker.replay_commands.end_forced(endpoint):
+            self._committer.commit(forced)
         self.completed(endpoint)
 
     def reached_end(self, endpoint: Endpoint) -> None:
@@ -514,7 +516,9 @@ class ReplayPump(VpnPart):
         self.waits_for_hunger = False
         while not self.is_over:
             if self._cursor.is_finished or self._replay.is_forced:
-                self._finish()
+                # A forced replay ends after the transactions that are about to settle some of its messages.
+                if self._cursor.is_finished or not self._endpoint.is_replay_in_doubt:
+                    self._finish()
                 return
             room = self._room()
             if room > 0 and not self._is_hungry and self._replay.live_from is None:

@@ -215,17 +215,13 @@ class PutMessages:
             )
         return effects
 
-    def settled_by_transaction(self, sizes: Mapping[int, int], written: Iterable[Effect]) -> list[Effect]:
+    def settled_by_transaction(self, sizes: Mapping[int, int], written: Iterable[Effect]) -> None:
         """
-        A transaction has settled messages that a replay or a reference put here.
-
-        Returns:
-            Effects that delete references that are newer than the transaction.
+        A transaction has settled messages that a replay or a reference put here. Its effects have removed their
+        references: a message gets no reference while a transaction is about to settle it.
         """
         self.messages -= len(sizes)
         self.size_bytes -= sum(sizes.values())
-        referenced = {i for e in written if isinstance(e, MoveCursor) for i in e.references}
-        newer = [i for i in sorted(sizes) if i in self.references and i not in referenced]
         self.references.difference_update(sizes)
         self.archived.difference_update(sizes)
         replayed = sorted(i for i in sizes if self.is_replayed(i))
@@ -234,7 +230,6 @@ class PutMessages:
             self.replayed.settled_elsewhere(
                 replayed, settled_firsts(written, self.replay_cursor_number, WHOLE)
             )
-        return [self.drop_references(newer)] if newer else []
 
     def orphans_settled(self, ids: Collection[int], *, is_committed: bool) -> list[Effect]:
         """A transaction has ended that was to settle references of a failed replay: these are deleted in any case."""
@@ -284,17 +279,11 @@ class PutMessages:
         self.archived.clear()
         return [DropCursor(number, 0, 0)] if number else []
 
-    def keep(self, withdrawn: Collection[int]) -> list[Effect]:
-        """
-        The replay ends at its position, and its messages stay.
-
-        Args:
-            withdrawn: Ids that transactions are about to settle. A reference that a transaction removes is not made
-                again.
-        """
+    def keep(self) -> list[Effect]:
+        """The replay ends at its position, and its messages stay. No transaction is about to settle any of them."""
         assert self.replayed is not None
         # This includes the messages that trimming gives references: these may not be written yet, and may fail.
-        ids = [i for i in self.replayed.open if not (i in withdrawn and i in self.references)]
+        ids = list(self.replayed.open)
         self.references.update(ids)
         return [AddReferences(self._cursor_number, ids), *self.end_replay()]
 

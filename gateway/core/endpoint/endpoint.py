@@ -350,6 +350,11 @@ class Endpoint:
         effects: list[Effect] = [put.acknowledged(count)]
         return effects if replay.is_under_way else [*effects, *self.end_replay()]
 
+    @property
+    def is_replay_in_doubt(self) -> bool:
+        """Whether transactions are about to settle messages that the replay has put here."""
+        return any(map(self.backlog.put.is_replayed, self.withdrawn))
+
     def end_replay(self) -> list[Effect]:
         """The replay is complete: all its messages are settled."""
         return [*self.backlog.put.end_replay(), self.replay_definition()]
@@ -694,12 +699,12 @@ class Endpoint:
         if not gone:
             return []
         self.settled += len(gone)
-        # A replay may have ended meanwhile, and have dropped its messages or left references to them.
+        # A replay may have failed meanwhile, and have dropped its messages.
         routed, put = self._by_way(gone)
         backlog.settled_by_transaction(backlog.open_among(routed), messages, transaction)
         effects = backlog.put.orphans_settled(gone, is_committed=True)
         if put:
-            effects += backlog.put.settled_by_transaction({i: messages[i] for i in put}, transaction)
+            backlog.put.settled_by_transaction({i: messages[i] for i in put}, transaction)
         self._settled(gone)
         for i in gone:
             self.attempts.pop(i, None)

@@ -19,7 +19,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import LogPolicy
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, LogState, Row
 from gateway.core.publications import Publications
-from gateway.core.replay.states import Replay, ReplayEvent
+from gateway.core.replay.states import Replay, ReplayEvent, ReplayState
 from gateway.core.router import Router
 
 
@@ -192,14 +192,13 @@ class ReplayCommands:
         self._router.cached.clear()
         return [endpoint.replay_definition()]
 
-    @staticmethod
-    def finish_reading(endpoint: Endpoint, position: int) -> list[Effect]:
+    def finish_reading(self, endpoint: Endpoint, position: int) -> list[Effect]:
         """Every message before ``position`` is on the endpoint, or is not wanted: live messages follow in order."""
         replay = _replay_of(endpoint)
         replay.move(ReplayEvent.CAUGHT_UP)
         endpoint.go_on_from(position)
-        if replay.is_forced:
-            return _force_complete(endpoint)
+        if forced := self.end_forced(endpoint):
+            return forced
         replay.settle_state()
         return [endpoint.replay_definition()] if replay.is_under_way else endpoint.end_replay()
 
@@ -222,7 +221,8 @@ class ReplayCommands:
     def force(self, endpoint: Endpoint) -> list[Effect]:
         """
         End the replay at its position: it reads no more, the messages that it has put stay, and live messages follow.
-        If it is still reading, ``finish_reading`` ends it, once no message is on its way into the store.
+        If it is still reading, ``finish_reading`` ends it, once no message is on its way into the store. If
+        transactions are about to settle some of its messages, ``end_forced`` ends it after them.
 
         Raises:
             Refused: PRECONDITION_FAILED, only the log's archive has some of the messages that it has put.
@@ -236,10 +236,26 @@ class ReplayCommands:
                 "the log's archive, and cannot stay without the replay: have them consumed, or cancel the "
                 "replay",
             )
+        replay.is_forced = True
         if replay.is_reading:
-            replay.is_forced = True
             return [] if replay.live_from is not None else self.hand_over(endpoint)
-        return _force_complete(endpoint)
+        return self.end_forced(endpoint)
+
+    @staticmethod
+    def end_forced(endpoint: Endpoint) -> list[Effect]:
+        """
+        Complete a replay that was forced, and whose messages stay by references; empty if there is none, or if it must
+        wait. It waits while transactions are about to settle some of its messages: a reference that is written after
+        such a transaction would bring a settled message back at the next start.
+        """
+        replay = endpoint.replay
+        if replay is None or not replay.is_forced or replay.state is not ReplayState.PENDING_COMPLETE:
+            return []
+        if endpoint.is_replay_in_doubt:
+            return []
+        replay.move(ReplayEvent.FORCED)
+        replay.totals.succeeded += 1
+        return [*endpoint.backlog.put.keep(), endpoint.replay_definition()]
 
     def fail(self, endpoint: Endpoint, reason: str, now_ms: int, position: int) -> list[Effect]:
         """
@@ -271,12 +287,6 @@ def _note_priorities(endpoint: Endpoint, ids: Sequence[int], rows: Sequence[Row]
     if endpoint.settings.priorities:
         priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
         endpoint.ready.note_priorities(ids, priorities)
-
-
-def _force_complete(endpoint: Endpoint) -> list[Effect]:
-    """The replay is complete, and its messages stay."""
-    _replay_of(endpoint).force_complete()
-    return [*endpoint.backlog.put.keep(endpoint.withdrawn), endpoint.replay_definition()]
 
 
 class KeptMessage(NamedTuple):

@@ -269,12 +269,6 @@ class Replay:
         """Note the last message before live."""
         self.end_id = message_id
 
-    def force_complete(self) -> None:
-        """Complete the replay, whether or not all messages are settled."""
-        self.is_forced = True
-        self.move(ReplayEvent.FORCED)
-        self.totals.succeeded += 1
-
     def blocked(self) -> None:
         """Note that no consumer wants the messages that it has put."""
         self.is_blocked = True

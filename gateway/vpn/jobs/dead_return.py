@@ -276,7 +276,7 @@ class DeadReturn(Job):
         if error is None:
             self._shared.consumers.settled_by_transaction(settlement)
         else:
-            self._committer.commit(self._broker.settlements.failed(settlement))
+            self._shared.consumers.not_settled_by_transaction(settlement)
 
     async def _rest(self, hindrance: str) -> None:
         """Take nothing for a while, and release the held messages, which other consumers may get meanwhile."""

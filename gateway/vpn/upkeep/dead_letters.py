@@ -205,6 +205,7 @@ class DeadLetterMover(VpnPart):
             del self._under_way[letters]
             return
         self._committer.commit(left)
+        self._feeds.replays.acknowledged(letters.endpoint)
         letters.keeper.unsettled.update(settlement.messages)
         self._start(self._put_again(letters))
 

@@ -421,6 +421,40 @@ def test_a_cancelled_replay_takes_what_a_transaction_is_about_to_settle_by_prior
         machine.settle_down()
 
 
+@pytest.mark.parametrize(
+    "machine",
+    [(Sizes(ahead=1), 0), (Sizes(ahead=9), 0)],
+    indirect=True,
+    ids=["it reads", "it has read everything"],
+)
+@pytest.mark.parametrize("ending", ["told", "stopped", "failed"])
+def test_a_forced_replay_waits_for_the_transaction_that_settles_its_messages(
+    machine: EndpointMachine, ending: str
+) -> None:
+    """A message that the transaction has settled does not come back, and one that it could not settle stays."""
+    publish(machine, 3)
+    replay(machine, machine.endpoint(0))
+    consume(machine, machine.endpoint(0), 1)
+    transact(machine, 1)
+    machine.spawn(machine._cancel, machine.endpoint(0), True, is_prompt=True)
+    machine.world.loop.run()
+    assert replay_of(machine.endpoint(0)).is_under_way
+    if ending == "failed":
+        machine.disk_fails(count=1, is_write=True)
+        machine.settle_down()
+        assert machine.consumer(0).unsettled == [1]
+    elif ending == "stopped":
+        machine.world.writer.commit(len(machine.world.writer.waiting))
+        machine.restart(is_clean=False)
+        machine.settle_down()
+        assert 1 not in consume(machine, machine.endpoint(0), 5).history
+    if ending != "stopped":
+        machine.settle_down()
+        assert replay_of(machine.endpoint(0)).state is ReplayState.COMPLETE
+        machine.restart(is_clean=False)
+        assert (1 in consume(machine, machine.endpoint(0), 5).history) is (ending == "failed")
+
+
 @pytest.mark.parametrize("ending", ["", "cancelled"])
 def test_what_the_log_did_not_take_outlives_the_replay_that_put_it_in_its_place(
     machine: EndpointMachine, ending: str
