@@ -29,21 +29,33 @@ KINDS = ("deb", "image", "chart", "sbom")
 def main() -> int:
     """The exit status: 0, or 1 where something could not be built or does not hold."""
     parser = argparse.ArgumentParser(
-        prog="./run package", description="Builds what Rewind is installed from."
+        prog="./run package",
+        description="Builds the packages that Rewind is installed from. The same commit gives the same bytes.",
     )
     parser.add_argument(
-        "--output", type=Path, default=ROOT / "build" / "packages", help="where it goes (build/packages)"
+        "--output",
+        type=Path,
+        default=ROOT / "build" / "packages",
+        help="folder for the packages (build/packages); emptied first",
     )
     parser.add_argument(
-        "--only", nargs="+", choices=KINDS, default=KINDS, help="what is built beside the wheels (all)"
+        "--only",
+        nargs="+",
+        choices=KINDS,
+        default=KINDS,
+        help="what to build in addition to the wheels (all)",
     )
     parser.add_argument(
         "--here",
         action="store_true",
-        help="compile with this machine's tools, not in a root of Debian 12: quick, and fits machines like this one",
+        help="compile with this machine's tools, not in a fresh Debian 12: quick, for machines like this one",
     )
-    parser.add_argument("--engine", type=Path, metavar="WHEEL", help="the engine, compiled already")
-    parser.add_argument("--test", action="store_true", help="then install it in fresh systems, and use it")
+    parser.add_argument(
+        "--engine", type=Path, metavar="WHEEL", help="the wheel of the engine, already compiled"
+    )
+    parser.add_argument(
+        "--test", action="store_true", help="then install the packages in fresh systems, and use them"
+    )
     arguments = parser.parse_args()
     output = arguments.output.resolve()
     try:

@@ -23,9 +23,12 @@ VERSION = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
 
 def main() -> int:
     """The exit status: 0, or 1 where there is no release, and nothing has changed."""
-    parser = argparse.ArgumentParser(prog="./run release", description="Makes a release of this commit.")
-    parser.add_argument("version", help="such as 1.2.0")
-    parser.add_argument("--key", help="sign SHA256SUMS with this key of gpg's")
+    parser = argparse.ArgumentParser(
+        prog="./run release",
+        description="Makes a release of this commit: changelog, commit, tag, packages, sums. Nothing is uploaded.",
+    )
+    parser.add_argument("version", help="the version, such as 1.2.0")
+    parser.add_argument("--key", help="sign SHA256SUMS with this gpg key")
     arguments = parser.parse_args()
     checkout = Checkout()
     try:

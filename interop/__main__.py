@@ -190,15 +190,20 @@ def record(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try the clients named, or all; 0 if nothing failed."""
     parser = argparse.ArgumentParser(
-        prog="./run interop", description="Foreign AMQP clients against a gateway."
+        prog="./run interop",
+        description="Try other projects' AMQP clients against a gateway. A run of all writes interop/README.md.",
     )
     names = [client.name for client in CLIENTS]
     parser.add_argument(
-        "clients", nargs="*", metavar="CLIENT", help=f"of {', '.join(names)}; all if none is named"
+        "clients", nargs="*", metavar="CLIENT", help=f"one of {', '.join(names)}; default: all"
     )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON, not as a table")
-    parser.add_argument("-k", metavar="WORDS", default="", help="only behaviours whose names match")
-    parser.add_argument("--record", action="store_true", help="write transcripts, for the tests to replay")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON, instead of a table")
+    parser.add_argument(
+        "-k", metavar="WORDS", default="", help="only behaviours whose names match this regular expression"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="record what the clients send, for the tests to replay"
+    )
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.clients if name not in names]:
         parser.error(f"there is no client {unknown[0]!r}; there are {', '.join(names)}")

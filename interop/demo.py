@@ -326,8 +326,14 @@ def show_logs(folder: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; 0 if every step passed."""
-    parser = argparse.ArgumentParser(prog="./run demo", description="The main job on real data, end to end.")
-    parser.add_argument("--flights", type=int, default=TOTAL, metavar="N", help="publish only the first N")
+    parser = argparse.ArgumentParser(
+        prog="./run demo",
+        description="Publish a year of flights to a new gateway, consume some of them, rewind their queue, and read "
+        "the log with Spark. Each step is checked and prints PASS or FAIL; the exit status is 0 only if all passed.",
+    )
+    parser.add_argument(
+        "--flights", type=int, default=TOTAL, metavar="N", help="publish only the first N (%(default)s)"
+    )
     options = parser.parse_args(arguments)
     if not 10 <= options.flights <= TOTAL:
         parser.error(f"--flights takes 10 to {TOTAL}")

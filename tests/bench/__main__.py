@@ -18,24 +18,29 @@ from .turns import say, take_turns
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 if every requirement holds, 1 if one is missed or a run failed, 2 for bad usage."""
     parser = argparse.ArgumentParser(
-        prog="bench", description="Benchmarks of a gateway, each beside its own limit."
+        prog="./run bench",
+        description="Benchmarks of a gateway. Each figure is compared with a limit that is measured in the same run. "
+        "`./run bench peers` compares Rewind with other brokers.",
     )
     parser.add_argument(
-        "rows", nargs="*", metavar="ROW", help="names of rows, or how they begin; all without"
+        "rows",
+        nargs="*",
+        metavar="ROW",
+        help="a row of the table, or the beginning of its name; default: all that need neither Spark nor the archive",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="one small round: does it work, not how fast is it"
+        "--quick", action="store_true", help="one small round: shows that it works, not how fast it is"
     )
-    parser.add_argument("--rounds", type=int, help="rounds; the figures are medians over them")
+    parser.add_argument("--rounds", type=int, help="rounds; each figure is their median")
     parser.add_argument(
-        "--keep-in", type=Path, metavar="DIR", help="folder for the data; on the disk that is to be measured"
+        "--keep-in", type=Path, metavar="DIR", help="folder for the data, on the disk to be measured"
     )
-    parser.add_argument("--minutes", type=float, help="minutes of mixed load (5)")
+    parser.add_argument("--minutes", type=float, help="minutes of the mixed load (5)")
     parser.add_argument(
         "--before",
         type=Path,
         metavar="DIR",
-        help="another checkout, whose gateway's processor time a message is measured in turn with ours",
+        help="another checkout: compare the processor time per message of its gateway and of this one",
     )
     options = parser.parse_args(arguments)
     try:

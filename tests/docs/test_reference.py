@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -228,3 +229,29 @@ def test_every_verb_is_looked_at() -> None:
         "tests.fuzz",
         "tests.native",
     } == PROGRAMS.keys()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["ha", "--help"], ["soak", "ha", "-h"], ["package", "--help"], ["soak", "--help"]]
+)
+def test_help_installs_nothing_into_the_system(arguments: list[str], tmp_path: Path) -> None:
+    """A checkout on a machine without Patroni, whose Python, pip and apt-get only say what they are asked."""
+    shutil.copy(ROOT / "run", tmp_path)
+    shutil.copytree(ROOT / ".locks", tmp_path / ".locks")
+    programs = {".venv/bin/python": 'echo "$*"', "bin/apt-get": 'echo "apt-get $*"', ".build/install": ":"}
+    for name, does in {**programs, "bin/pkg-config": ":", "bin/dpkg-deb": ":"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("cat", "cksum", "dirname", "head", "id", "sed", "sh", "rm"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+    done = subprocess.run(
+        [tmp_path / "run", *arguments],
+        env={"PATH": str(tmp_path / "bin"), "CC": "sh"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "apt-get" not in done.stderr
+    assert arguments[-1] in done.stdout or "usage: ./run" in done.stdout

@@ -17,37 +17,41 @@ FOLDER = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 if nothing was found, else 1."""
     parser = argparse.ArgumentParser(
-        prog="./run soak fuzz", description="Inputs made by structure, sent to a live gateway."
+        prog="./run soak fuzz",
+        description="Send generated inputs to a live gateway: frames, messages, addresses, filters, requests. Goes on "
+        "where the last run stopped. Exit status 1 if something was found; build/fuzz/findings has it.",
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes to run (10)")
     parser.add_argument(
         "--only",
         metavar="KIND",
         action="append",
         choices=NAMES,
         default=[],
-        help=f"of {', '.join(NAMES)}; may be repeated",
+        help=f"only this kind of input: {', '.join(NAMES)}; may be repeated",
     )
-    parser.add_argument("--fresh", action="store_true", help="begin anew, with another seed")
-    parser.add_argument("--seed", type=int, help="begin anew with this one, if it is not the one under way")
+    parser.add_argument(
+        "--fresh", action="store_true", help="start again at the first input, with a new seed"
+    )
+    parser.add_argument("--seed", type=int, help="use this seed; starts again if the last run had another")
     parser.add_argument(
         "--replay",
         metavar="KIND:NUMBER[-LAST]",
-        help="send these inputs to a gateway of their own, and say what came of it",
+        help="send only these inputs, to a new gateway, and report what happens",
     )
     parser.add_argument(
         "--longest-wait",
         metavar="S",
         type=float,
         default=0.25,
-        help="seconds that the bystander may have to wait (0.25: a quiet machine's)",
+        help="longest wait in seconds that another client may notice (0.25; more on a busy machine)",
     )
     parser.add_argument(
         "--growth",
         metavar="MB",
         type=int,
         default=400,
-        help="megabytes that the gateway may grow by in a round (400)",
+        help="megabytes by which the gateway may grow in a round of five minutes (400)",
     )
     options = parser.parse_args(arguments)
     state = FOLDER / "state.json"

@@ -1,9 +1,10 @@
 """
-``./run ha``: two gateways on three PostgreSQL servers under Patroni, all on this machine; each part is killed in turn.
+``./run ha``: two gateways on three PostgreSQL servers under Patroni, all on this machine. Each part is killed in turn.
 
-Publishers and consumers go on all the while, and know the addresses of both gateways. Each step says PASS or FAIL, and
-what happened. At the end every accepted message must be in the log once, and in order. The exit status is 0 only if
-every step passed. Whatever happens, all processes are ended and the folder is removed.
+Publishers and consumers work all the time; they have the addresses of both gateways. Each step prints PASS or FAIL, and
+what happened. At the end, the log must have every accepted message exactly once, in order. The exit status is 0 only if
+every step passed. In any case all processes are ended and the temporary folder is removed; after a failure,
+``build/ha`` has the logs of all parts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-``./run soak ha``: rounds, in each of which a part of what ``./run ha`` starts is killed, stopped or cut off, by chance.
+``./run soak ha``: random faults in the set-up of ``./run ha``: two gateways on three PostgreSQL servers under Patroni.
 
-Publishers and consumers go on all the while. After each round everything is back, and what was accepted is looked for
-in the log. The exit status is 0 only if nothing was found that no pair of gateways may do, and nobody waited for too
-long. After a failure the logs of all parts are in ``build/soak-ha``.
+In each round, one part is killed, paused or cut off from the network, while publishers and consumers work. At the end
+of the round every part runs again, and the log is searched for all accepted messages. The exit status is 0 only if no
+fault was found and no publisher waited too long. After a failure, ``build/soak-ha`` has the logs of all parts.
 """
 
 from __future__ import annotations
@@ -115,10 +115,8 @@ class Rounds:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="./run soak ha", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument(
-        "--seed", type=int, help="of what happens, and when; another one each time unless given"
-    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds (%(default)s)")
+    parser.add_argument("--seed", type=int, help="seed of the random choices; without it, a new one")
     options = parser.parse_args(arguments)
     if lack := ready():
         print(lack, file=sys.stderr)

@@ -1,11 +1,11 @@
-"""What is written in C, under sanitizers: ``./run soak native [--minutes M] [PYTEST ARGUMENT...]``.
+"""``./run soak native [--minutes M] [PYTEST ARGUMENT...]``: tests and fuzzing, with the C code under sanitizers.
 
-The tests of the wire, of deduplication and of sections, hostile peers and then some minutes of fuzzing: with the
-engine and our own C compiled for AddressSanitizer, our own for UndefinedBehaviorSanitizer, too. After that the tests
-once more, with both as they are installed, on a heap that the C library checks.
+First run the tests of the wire, of deduplication, of sections and of hostile peers, then some minutes of fuzzing. For
+these, the engine and our own C are compiled for AddressSanitizer, and our own for UndefinedBehaviorSanitizer, too. Then
+the tests run once more with everything as it is installed, on a heap that the C library checks.
 
-Exit status 1 where a test failed, fuzzing found something, or a process was ended for what it did to memory. All of it
-happens in a copy of the tree, ``build/native/tree``; ``build/native/reports`` has what the sanitizers said.
+The exit status is 1 if a test failed, fuzzing found something, or a sanitizer ended a process. All of this happens in a
+copy of the tree, ``build/native/tree``; ``build/native/reports`` has what the sanitizers said.
 """
 
 from __future__ import annotations
@@ -48,9 +48,15 @@ HEAP_CHECKS = {"LD_PRELOAD": "libc_malloc_debug.so.0", "GLIBC_TUNABLES": "glibc.
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 if nothing was found, else 1."""
     parser = argparse.ArgumentParser(
-        prog="./run soak native", description="What is written in C, under sanitizers."
+        prog="./run soak native",
+        usage="%(prog)s [-h] [--minutes MINUTES] [PYTEST ARGUMENT...]",
+        description="Run tests and fuzzing with the C code compiled for sanitizers, which stop a process at its first "
+        "memory error; then the same tests on a heap that checks itself. Other arguments go to pytest, in place of the "
+        "tests chosen here. Exit status 1 if something was found; build/native/reports has what the sanitizers said.",
     )
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of fuzzing ({MINUTES:g}; 0: none)")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="minutes of fuzzing (%(default)g); 0: none"
+    )
     options, chosen = parser.parse_known_args(arguments)
     tests = [
         "pytest",

@@ -1,7 +1,9 @@
-"""Hours of mixed traffic on a gateway of its own: ``./run soak load [--minutes M]``.
+"""
+``./run soak load``: hours of mixed traffic on a gateway of its own. Every accepted message is accounted for.
 
-Exit status 1 where an accepted message was lost, came out of order or came twice unannounced, or where memory, files
-or descriptors grew. ``build/soak-load/`` has the samples as lines of JSON, the summary, and the curves as a picture.
+The exit status is 1 if an accepted message was lost, arrived out of order, or arrived twice without being marked as
+redelivered; or if memory, files or file descriptors grew. The folder keeps the samples as lines of JSON, the summary,
+the curves as a picture, and the gateway's log.
 """
 
 from __future__ import annotations
@@ -178,10 +180,15 @@ class Soak:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="./run soak load", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=MINUTES)
-    parser.add_argument("--rate", type=float, default=RATE, help="messages a second, about")
-    parser.add_argument("--queues", type=int, default=QUEUES)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept; emptied first")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="minutes of traffic (%(default)g)")
+    parser.add_argument("--rate", type=float, default=RATE, help="messages a second, roughly (%(default)g)")
+    parser.add_argument("--queues", type=int, default=QUEUES, help="queues (%(default)s)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=FOLDER,
+        help="folder for data and results; emptied first (build/soak-load)",
+    )
     options = parser.parse_args(arguments)
     soak = Soak(
         options.folder.absolute(), queues=options.queues, rate=options.rate, sample_seconds=SAMPLE_SECONDS

@@ -1,11 +1,11 @@
 """
-Order by key with many consumers, in rounds: ``./run soak keys [--rounds N]``.
+``./run soak keys``: order by key while consumers die and the gateway is killed.
 
-Consumers take a queue of 100,000 message groups, and one of partitions, in turns; from the second time on by a replay
-of all of it. They die with deliveries unsettled, and others come; once a round the gateway is killed, too, and started
-again. Of every message it is checked that nothing of its key was passed over, that it is behind what its consumer had
-of that before, and that no other consumer that lives has something of it unsettled. Exit status 1 where one is wrong,
-or missing.
+Each round empties one of two queues: one has 100,000 message groups, the other has partitions. The first time, the
+consumers take what was published; later, what a replay of the whole queue brings. In each round, consumers die with
+unsettled deliveries, new ones attach, and the gateway is killed once and started again. Three things are checked for
+each message: no earlier message of its key was skipped; its consumer got the messages of that key in order; and no
+other live consumer has an unsettled message of that key. The exit status is 1 if a check fails or a message is missing.
 """
 
 from __future__ import annotations
@@ -225,9 +225,11 @@ class Soak:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="./run soak keys", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--groups", type=int, default=GROUPS)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept; emptied first")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds (%(default)s)")
+    parser.add_argument("--groups", type=int, default=GROUPS, help="message groups (%(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="folder for the data; emptied first (build/soak-keys)"
+    )
     options = parser.parse_args(arguments)
     soak = Soak(options.folder.absolute(), options.groups)
     try:

@@ -29,22 +29,32 @@ def main(arguments: list[str] | None = None) -> int:
     brokers = [*single, *replicated]
     names = [broker.name for broker in brokers]
     parser = argparse.ArgumentParser(
-        prog="bench peers", description="Rewind beside other brokers, each in turn."
+        prog="./run bench peers",
+        description="Rewind compared with other brokers: one after the other, under the same load.",
     )
     parser.add_argument(
-        "brokers", nargs="*", metavar="BROKER", help=f"of {', '.join(names)}; without, one machine's"
+        "brokers",
+        nargs="*",
+        metavar="BROKER",
+        help=f"one of {', '.join(names)}; default: those without replication",
     )
     parser.add_argument(
-        "--replicated", action="store_true", help="those whose accepted messages are on more than one server"
+        "--replicated", action="store_true", help="the brokers that replicate messages to other servers"
     )
-    parser.add_argument("--count", type=int, default=COUNT, help="messages for rates")
-    parser.add_argument("--single", type=int, default=SINGLE, help="messages sent one by one")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument(
-        "--keep-in", type=Path, metavar="DIR", help="folder for the data; on the disk that is to be measured"
+        "--count", type=int, default=COUNT, help="messages to measure rates with (%(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="print every figure in place of the table")
-    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}, too")
+    parser.add_argument("--single", type=int, default=SINGLE, help="messages sent one by one (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="rounds; each figure is their median (%(default)s)"
+    )
+    parser.add_argument(
+        "--keep-in", type=Path, metavar="DIR", help="folder for the data, on the disk to be measured"
+    )
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON, instead of the table")
+    parser.add_argument(
+        "--write", action="store_true", help=f"also write the table into docs/explanation/{PAGE.name}"
+    )
     options = parser.parse_args(arguments)
     if unknown := set(options.brokers) - set(names):
         parser.error(f"no broker {', '.join(sorted(unknown))}; there are {', '.join(names)}")
