@@ -72,6 +72,13 @@ def test_every_block_is_run_or_says_why_not(capsys: pytest.CaptureFixture[str]) 
             print(f"\nnot run: {block}: {block.value}", end="")
 
 
+def test_diagrams_have_a_statement_a_line() -> None:
+    """Mermaid draws nothing where a statement stands behind the kind of diagram, as when lines were joined."""
+    diagrams = [block for page in PAGES for block in blocks(page) if block.language == "mermaid"]
+    assert len(diagrams) > 2
+    assert {block.text.splitlines()[0] for block in diagrams} <= {"flowchart LR", "erDiagram", "stateDiagram-v2"}
+
+
 README = ROOT / "README.md"
 LONGEST = 150
 """The most lines of the README."""
