@@ -1,17 +1,16 @@
 """
-Identity providers: whose tokens (JWT of OAuth 2.0 and OpenID Connect) say who somebody is, and how each is checked.
+Identity providers: the tokens (JWT of OAuth 2.0 and OpenID Connect) that identify users, and how they are verified.
 
-A token is held against the one provider that its claim ``iss`` names, and against that provider's public keys alone.
-Signed it must be by an asymmetric algorithm, with a key of the kind that this takes: a public key is never the secret
-of an HMAC, and no token goes unsigned.
+A token is verified with the public keys of one provider: the one that its claim ``iss`` names. Its signature must be of
+an asymmetric algorithm, made with a key of the kind that the algorithm needs. So a public key is never used as the
+secret of an HMAC, and an unsigned token is never accepted.
 
-Keys and metadata are read when the first token asks for them, and again when they are ``FRESH_S`` old. A token by a key
-that is not known has them read again, once, and not before ``PAUSE_S`` after the last time, however many such tokens
-come; whoever comes meanwhile waits for what is being read already. Those that cannot be read again serve on, but not
-for longer than ``STALE_S``.
+Keys and metadata are read when the first token needs them, and again when they are ``FRESH_S`` old. A token with an
+unknown key causes them to be read again, but at most once in ``PAUSE_S``, however many such tokens arrive; tokens that
+arrive during a read wait for its result. Keys and metadata that cannot be read again are used for ``STALE_S`` at most.
 
-Invariants. No token, code or secret stands in an error, a line or a repr. What a provider says is bounded in bytes and
-in time, and no redirect is followed: the address that is configured is the one that is asked.
+Invariants. No error, log line or repr contains a token, a code or a secret. A provider's answers are bounded in bytes
+and in time, and no redirect is followed: only the configured address is asked.
 
 Sources: RFC 7519 (JWT) with RFC 8725 (its best current practice), RFC 7517 (keys), RFC 8414 and OpenID Connect
 Discovery 1.0 (metadata), OpenID Connect Core 1.0 section 3.1 and RFC 7636 (the code flow of the console, with PKCE).
@@ -51,28 +50,28 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 MOST_TOKEN_CHARACTERS: Final = 16_384
-"""Of a token. Those with all groups of a large company have some thousand; what reads HTTP and SASL takes more."""
+"""Characters of a token. One with all groups of a large company has some thousand; HTTP and SASL allow more."""
 
 LEEWAY_S: Final = 30
 """Seconds by which the clocks of a provider and of this machine may differ."""
 
 MOST_ANSWER_BYTES: Final = 262_144
-"""Of what a provider answers. A key has about 500."""
+"""Bytes of a provider's answer. A key has about 500."""
 
 ANSWER_S: Final = 5.0
-"""Seconds that an answer may take, from the name's lookup to the last byte: half of what a handshake has."""
+"""Seconds that an answer may take, from the look-up of the name to the last byte: half the time of a handshake."""
 
 MOST_KEYS: Final = 100
-"""Keys of a provider that are looked at."""
+"""Keys of a provider that are used; the others are ignored."""
 
 PAUSE_S: Final = 10.0
-"""Seconds from one reading to the next."""
+"""Seconds at least between two reads."""
 
 FRESH_S: Final = 600.0
-"""Seconds after which what serves is read again: a key that was withdrawn serves no longer."""
+"""Seconds after which keys and metadata are read again, so that a withdrawn key is no longer accepted."""
 
 STALE_S: Final = 86_400.0
-"""Seconds after which what could not be read again serves nobody: a provider may be down for a night."""
+"""Seconds for which keys and metadata are used if they cannot be read again: a provider may be down for a night."""
 
 MOST_NAME: Final = 250
 """Characters of a user's name."""
@@ -87,7 +86,7 @@ ALGORITHMS: Final[Mapping[str, tuple[str, str | None]]] = {
     "ES512": ("EC", "P-521"),
     "EdDSA": ("OKP", "Ed25519"),
 }
-"""Those that are taken, with the kind of key, and its curve, that each signs with (RFC 7518, RFC 8037)."""
+"""The accepted algorithms, with the type of key and the curve that each needs (RFC 7518, RFC 8037)."""
 
 
 def _not_good(why: str) -> Refused:
@@ -95,7 +94,7 @@ def _not_good(why: str) -> Refused:
 
 
 class Unavailable(Exception):
-    """A provider could not be asked, or its answer is none. The text says which and why, for the log."""
+    """A provider could not be asked, or its answer is not valid; the text says which provider, and why, for the log."""
 
 
 # --- what a provider is asked -----------------------------------------------------------------------------------------
@@ -116,7 +115,7 @@ class Asking:
         self, url: str, form: Mapping[str, str] | None = None, login: tuple[str, str] | None = None
     ) -> Any:
         """
-        The JSON at a URL; with a form, what that is answered.
+        Get the JSON at a URL; with a form, post the form and return the JSON of the answer.
 
         Args:
             login: Name and password for HTTP Basic.
@@ -149,7 +148,7 @@ class Asking:
             raise Unavailable(f"{host} cannot be asked: {type(error).__name__}") from error
 
     def _client(self, url: str) -> httpx.AsyncClient:
-        """On a thread: to load the library, and the authorities of the world, takes longer than a turn of the loop."""
+        """Called on a thread: loading the library and all authorities takes longer than a turn of the loop."""
         import httpx  # noqa: PLC0415 - it comes with an extra
 
         parts = urlsplit(url)
@@ -164,12 +163,12 @@ class Asking:
 
 class Kept(Generic[T]):
     """
-    Something of a provider's that is read, kept and read again.
+    A value that is read from a provider, cached, and read again when it is old: its keys, or its metadata.
 
     Args:
-        what: For the log.
+        what: The name of the value, for the log.
         read: Reads it; raises ``Unavailable``.
-        monotonic: Seconds of a clock that goes on only.
+        monotonic: Seconds of a clock that never goes back.
     """
 
     def __init__(self, what: str, read: Callable[[], Awaitable[T]], monotonic: Callable[[], float]) -> None:
@@ -182,10 +181,10 @@ class Kept(Generic[T]):
 
     async def value(self) -> T:
         """
-        It, read where it is not there yet or is old.
+        The value; it is read first if it is missing or old.
 
         Raises:
-            Refused: INTERNAL, it cannot be had now.
+            Refused: INTERNAL, the value is missing or too old, and cannot be read.
         """
         if self._monotonic() - self._read_at > FRESH_S:
             await self.renew()
@@ -194,7 +193,7 @@ class Kept(Generic[T]):
         return self._value
 
     async def renew(self) -> None:
-        """Read it again, if the last time was not a moment ago; whoever calls this meanwhile waits for the same."""
+        """Read the value again, unless that was tried within ``PAUSE_S``; concurrent calls wait for the same read."""
         if self._reading is None and self._monotonic() - self._tried_at >= PAUSE_S:
             self._tried_at = self._monotonic()
             self._reading = asyncio.get_running_loop().create_task(self._renew())
@@ -203,7 +202,7 @@ class Kept(Generic[T]):
             await asyncio.shield(self._reading)
 
     def outdate(self) -> None:
-        """It may be another: it is read again before it serves anybody, if that can be done."""
+        """The value may have changed: it is read again before its next use, if that is possible."""
         self._read_at = min(self._read_at, self._monotonic() - FRESH_S - 1)
         self._tried_at = float("-inf")
 
@@ -226,23 +225,23 @@ class _Key:
 
     kid: str | None
     kind: tuple[str, str | None]
-    """Its type and, but for RSA, its curve."""
+    """Its type and, except for RSA, its curve."""
     algorithm: str | None
-    """The only one that it is for; None where that is not said."""
+    """The only algorithm that the key is for; None if the provider does not restrict it."""
     public: Any = field(repr=False)
 
     def signs(self, algorithm: str) -> bool:
-        """Whether a signature by this algorithm may be its."""
+        """Whether the key can have made a signature of this algorithm."""
         return self.kind == ALGORITHMS[algorithm] and self.algorithm in (None, algorithm)
 
 
 def _keys_of(said: Any) -> Sequence[_Key]:
     """
-    The keys of a JSON Web Key Set that can sign tokens. Others are left out, as RFC 7517 section 5 has it; so is one
-    that is secret, which nobody may publish.
+    The keys of a JSON Web Key Set that can sign tokens. Other keys are ignored, as RFC 7517 section 5 says; so are
+    secret keys, which must not be published.
 
     Raises:
-        Unavailable: It is no such set.
+        Unavailable: ``said`` is not a JSON Web Key Set.
     """
     keys = said.get("keys") if isinstance(said, dict) else None
     if not isinstance(keys, list):
@@ -274,10 +273,10 @@ def _key_of(said: Any) -> _Key | None:
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenUser:
     """
-    Somebody of whom a token says who he is.
+    A user who has signed in with a token of an identity provider.
 
     Attributes:
-        name: The user's.
+        name: The user's name.
         expires_s: When the token does, in seconds since 1970.
         provider: Who gave the token.
         said: What the token says that he may do, as a ``[user]`` of the configuration would; None where it says
@@ -293,11 +292,11 @@ class TokenUser:
 
     @property
     def held_until_s(self) -> float:
-        """Until when the token is taken, in seconds since 1970."""
+        """The time until which the token is accepted, in seconds since 1970."""
         return self.expires_s + LEEWAY_S
 
     def left_s(self, now_s: float) -> float:
-        """Seconds until the token is taken no longer; not above zero, when it is so already."""
+        """Seconds for which the token is still accepted; zero or less if it no longer is."""
         return self.held_until_s - now_s
 
 
@@ -311,11 +310,12 @@ def _reader() -> TypeAdapter[User]:
 
 def _rights_of(said: Any, claim: str) -> User | None:
     """
-    The rights in a claim, as a ``[user]`` has them; None where none is. Other words are not looked at: a provider has
-    roles and scopes for others, too.
+    The rights in a claim, as a ``[user]`` has them; None if there are none. Other words are ignored, because a provider
+    has roles and scopes for other services, too.
 
     Raises:
-        Refused: UNAUTHORIZED, one looks like a right and is none: left out, an exception would permit what it forbids.
+        Refused: UNAUTHORIZED, a word looks like a right and is not valid. If it was ignored, and was an exception, what
+            it forbids would be permitted.
     """
     if isinstance(said, str):
         said = said.split()
@@ -341,7 +341,7 @@ def _rights_of(said: Any, claim: str) -> User | None:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """A claim by its name, which may have points in it (a URL has); else along the path."""
+    """The claim of this name, which may contain points (a URL does); otherwise the value at this path of names."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -352,10 +352,10 @@ def _claim(claims: Mapping[str, Any], path: str) -> Any:
 
 def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """
-    The header and the claims of a token whose signature was not looked at, and which may be anything.
+    The header and the claims of a token whose signature was not verified: they can be anything.
 
     Raises:
-        Refused: UNAUTHORIZED, it is no signed token.
+        Refused: UNAUTHORIZED, it is not a signed token.
     """
     if len(token) > MOST_TOKEN_CHARACTERS:
         raise _not_good(f"it has more than {MOST_TOKEN_CHARACTERS:,} characters")
@@ -381,7 +381,7 @@ _WRONG: Final = {
     "InvalidSignatureError": "its signature is not by the provider's key of its kid",
     "MissingRequiredClaimError": "it does not say until when it is valid, who gave it, and for whom (exp, iss, aud)",
 }
-"""What the library's errors are called here, by their names: it is not there in every gateway."""
+"""Reasons for refusals, by the names of the library's errors, because not every gateway has the library."""
 
 
 class Provider:
@@ -390,7 +390,7 @@ class Provider:
 
     Args:
         settings: As configured; they never change.
-        monotonic: Seconds of a clock that goes on only.
+        monotonic: Seconds of a clock that never goes back.
     """
 
     def __init__(self, settings: IdentityProvider, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -400,7 +400,7 @@ class Provider:
         self._metadata = Kept(f"the metadata of {settings.issuer}", self._read_metadata, monotonic)
 
     def outdate(self) -> None:
-        """The configuration was read again: keys and metadata are, too."""
+        """The configuration was read again, so keys and metadata have to be read again, too."""
         self._keys.outdate()
         self._metadata.outdate()
 
@@ -434,10 +434,10 @@ class Provider:
 
     async def user_of(self, token: str) -> TokenUser:
         """
-        Who a token for this gateway says it is.
+        The user whom a token for this gateway identifies.
 
         Raises:
-            Refused: UNAUTHORIZED, it is not good; INTERNAL, the keys cannot be had now.
+            Refused: UNAUTHORIZED, the token is not valid; INTERNAL, the keys cannot be read now.
         """
         return self._user(await self._claims(token, self.settings.audience))
 
@@ -463,16 +463,18 @@ class Provider:
                 leeway=LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except Exception as error:  # whatever a library makes of what a stranger wrote: he is not let in
+        except (
+            Exception
+        ) as error:  # whatever error the library raises for a stranger's token, the stranger is refused
             raise _not_good(_WRONG.get(type(error).__name__, _UNREADABLE)) from None
         return claims
 
     async def _key(self, kid: str | None, algorithm: str) -> _Key:
         """
-        The key that a token says it was signed with; where it says none, the only one that there is of its kind.
+        The key that a token names; if it names none, the only key of the kind that its algorithm needs.
 
         Raises:
-            Refused: UNAUTHORIZED, there is no such key; INTERNAL, the keys cannot be had now.
+            Refused: UNAUTHORIZED, there is no such key; INTERNAL, the keys cannot be read now.
         """
         for is_again in (False, True):
             if is_again:
@@ -507,10 +509,10 @@ class Provider:
 
     async def authorization_url(self, redirect_uri: str, secrets: FlowSecrets) -> str:
         """
-        Where a browser goes to sign in (OpenID Connect Core section 3.1.2.1, RFC 7636 section 4.3).
+        The URL at which a browser signs in (OpenID Connect Core section 3.1.2.1, RFC 7636 section 4.3).
 
         Raises:
-            Refused: INTERNAL, the metadata cannot be had now, or name no such place.
+            Refused: INTERNAL, the metadata cannot be read now, or have no such URL.
         """
         asked = {
             "response_type": "code",
@@ -527,10 +529,10 @@ class Provider:
 
     async def user_of_code(self, code: str, redirect_uri: str, secrets: FlowSecrets) -> TokenUser:
         """
-        Who came back from signing in, with a code: the ID token that it is worth says it.
+        The user who came back from signing in, with a code that the provider exchanges for an ID token.
 
         Raises:
-            Refused: UNAUTHORIZED, the code or the token is not good; INTERNAL, the provider cannot be asked now.
+            Refused: UNAUTHORIZED, the code or the token is not valid; INTERNAL, the provider cannot be asked now.
         """
         settings = self.settings
         client_id = settings.client_id or ""
@@ -578,7 +580,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class FlowSecrets:
-    """What one sign-in by the code flow is known by: nobody but the browser that began it has all three."""
+    """The secrets of one sign-in by the code flow: only the browser that began it has all three."""
 
     state: str = field(repr=False)
     nonce: str = field(repr=False)
@@ -586,7 +588,7 @@ class FlowSecrets:
 
     @classmethod
     def of(cls, secret: str, issuer: str) -> FlowSecrets:
-        """Those that come of a secret which only the browser has; each is another for another provider."""
+        """Derive them from a secret that only the browser has; they differ between providers."""
         return cls(*(_encoded_hash(f"{what} {secret} {issuer}") for what in ("state", "nonce", "verifier")))
 
 
@@ -601,7 +603,7 @@ def providers_of(
     The providers of a gateway.
 
     Args:
-        before: Those that there were: who is as he was stays, and so do those whom his tokens name.
+        before: The previous providers. One whose settings have not changed stays, and so do the users of its tokens.
     """
     there = {provider.settings: provider for provider in before}
     for provider in before:
@@ -611,10 +613,10 @@ def providers_of(
 
 async def user_of(providers: Sequence[Provider], token: str) -> TokenUser:
     """
-    Who a token says it is.
+    The user whom a token identifies.
 
     Raises:
-        Refused: UNAUTHORIZED, it is not good; INTERNAL, its provider's keys cannot be had now.
+        Refused: UNAUTHORIZED, the token is not valid; INTERNAL, its provider's keys cannot be read now.
     """
     _, claims = _parts(token)
     for provider in providers:

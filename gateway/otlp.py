@@ -1,7 +1,7 @@
 """
 Spans sent to an OpenTelemetry collector: OTLP over HTTP in protobuf, by OpenTelemetry's own library.
 
-A thread of its own sends; the loop's thread puts spans into a queue that is bounded, and drops what finds it full.
+The loop's thread puts spans into a bounded queue, and drops them if it is full; another thread sends them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ BATCH: Final = 512
 """Spans sent at once."""
 
 LINGER_SECONDS: Final = 1.0
-"""How long the first of a batch waits for others."""
+"""How long the first span of a batch waits for others."""
 
 ANSWER_SECONDS: Final = 5.0
-"""How long a collector may take to answer; so long a stop waits, too."""
+"""How long a collector may take to answer, and how long a stop waits for that."""
 
 _KINDS: Final = {
     SpanKind.INTERNAL: TheirKind.INTERNAL,
@@ -51,7 +51,7 @@ log = structlog.get_logger()
 
 def read_headers(path: Path | None) -> dict[str, str]:
     """
-    HTTP headers out of a file, a line for each: ``Name: value``. Empty lines and those with ``#`` in front say nothing.
+    The HTTP headers in a file, one a line: ``Name: value``. Empty lines and lines that begin with ``#`` are ignored.
 
     Raises:
         OSError: It cannot be read.
@@ -88,7 +88,7 @@ class OtlpExport:
         exporter: SpanExporter | None = None,
         most_queued: int = MOST_QUEUED,
     ) -> None:
-        # What goes wrong is said here, in the gateway's own log.
+        # Errors are logged here, in the gateway's own log.
         theirs = logging.getLogger("opentelemetry")
         theirs.addHandler(logging.NullHandler())
         theirs.propagate = False
@@ -103,16 +103,16 @@ class OtlpExport:
         self._is_closed = threading.Event()
         self._is_failing = False
         self.exported = 0
-        """Spans that the collector has taken."""
+        """Spans that the collector has accepted."""
         self.dropped = 0
-        """Spans that found the queue full."""
+        """Spans that were dropped because the queue was full."""
         self.failed = 0
-        """Spans that the collector did not take."""
+        """Spans that the collector did not accept."""
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
         self._thread.start()
 
     def add(self, span: Span) -> None:
-        """Send a span on, or drop it where the queue is full (``SpanSink``)."""
+        """Put a span into the queue, or drop it if the queue is full (``SpanSink``)."""
         if len(self._queue) >= self._most_queued or self._is_closed.is_set():
             self.dropped += 1
             return
@@ -121,7 +121,7 @@ class OtlpExport:
             self._wakes.set()
 
     def close(self) -> None:
-        """Send what is queued, if that takes no longer than a moment. Blocks."""
+        """Send the queued spans, if that takes only a moment. Blocks."""
         self._is_closed.set()
         self._wakes.set()
         self._thread.join(ANSWER_SECONDS)
@@ -139,7 +139,7 @@ class OtlpExport:
         try:
             is_taken = self._exporter.export([self._made(span) for span in batch]) is SpanExportResult.SUCCESS
         except Exception as error:
-            # Whatever is wrong with a collector, or the way there: messages are not to feel it.
+            # Whatever is wrong with the collector or the network, messages must not be affected.
             is_taken, reason = False, f"{type(error).__name__}: {error}"
         if is_taken:
             self.exported += len(batch)

@@ -1,9 +1,8 @@
 """
-Listening sockets: connections as they are accepted, the log line about those that are refused, and the file
-descriptors that all of them need.
+Listening sockets: accepting connections, the log line about refused ones, and the file descriptors that they need.
 
-Connections are accepted one by one, rather than as asyncio's servers take them, so that each is counted before anything
-else is done for it.
+Connections are accepted one by one, and not by asyncio's servers, so that each is counted before anything else is done
+for it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gateway.logging import log_keys
 from gateway.logging.lines import PeerLines
 
 PAUSE_SECONDS: Final = 0.5
-"""How long nobody is accepted when the system has no descriptor left: the next try would fail as well."""
+"""How long no connection is accepted after the system had no descriptor left: the next try would fail, too."""
 
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of a system that has no resources left for one more connection."""
@@ -32,7 +31,7 @@ log = structlog.get_logger()
 
 async def accepted_from(listening: socket.socket) -> AsyncIterator[tuple[socket.socket, str, int]]:
     """
-    Each connection's socket, and its peer's address and port; until cancelled.
+    Yield each accepted connection's socket, and its peer's address and port, until cancelled.
 
     Args:
         listening: Bound, listening, and not blocking.
@@ -45,7 +44,7 @@ async def accepted_from(listening: socket.socket) -> AsyncIterator[tuple[socket.
             if error.errno in EXHAUSTED:
                 log.error("accept_failed", **{log_keys.REASON: os.strerror(error.errno)})
                 await asyncio.sleep(PAUSE_SECONDS)
-            continue  # the peer was gone before it was taken
+            continue  # the peer was gone before it was accepted
         yield accepted, str(name[0]), int(name[1])
 
 
@@ -66,7 +65,7 @@ def tell_refused(lines: PeerLines, address: str, port: int, limit: str) -> None:
 
 
 RESERVED: Final = 256
-"""Descriptors for all but client connections: listeners, administrators, each Message VPN's file several times."""
+"""Descriptors for everything except client connections: listeners, administrators, and the files of Message VPNs."""
 
 
 class TooFewDescriptors(Exception):
@@ -75,7 +74,7 @@ class TooFewDescriptors(Exception):
 
 def provide_descriptors(max_connections: int) -> None:
     """
-    Raise the process's own limit on file descriptors, so that there are enough for so many connections.
+    Raise the process's own limit on file descriptors, if it is too low for this number of connections.
 
     Raises:
         TooFewDescriptors: The system does not let the process raise its limit that far.

@@ -1,7 +1,7 @@
 """
-Fields of an encoded message that are read at the cost of a look-up: priority and time-to-live in its header (AMQP 1.0
+Single fields of an encoded message, read without decoding the rest: priority and time-to-live in its header (AMQP 1.0
 section 3.2.1), its delivery time, message-ids as people write them, and the trace that it belongs to (W3C Trace
-Context).
+Context). Also batches: many messages in one delivery.
 
 Batches of a log reader: if the reader asked for them, a delivery brings several messages, each whole, in a data section
 of its own. The envelope is an ordinary message whose body is data sections (AMQP 1.0 section 3.2.6), as in the batches

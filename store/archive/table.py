@@ -1,5 +1,5 @@
 """
-What an archive is: a Delta table. Its files are ``store.archive.segments``, and its log says which files belong to it.
+The Delta table of an archive: its state, and its commits. ``store.archive.segments`` reads and writes its files.
 
 A commit to the table's log is one atomic step, however many files it adds and removes, and its number belongs to one
 writer, in a folder and in a bucket. Two of the format's transaction identifiers decide between writers that began from
@@ -12,7 +12,8 @@ erasure.
 Two properties of the table are the gateway's: ``rewind.generation`` is the log's generation; ``rewind.missing`` has the
 ranges of ids that the log had lost before they were archived. Every other id up to the last one is archived, or was
 never logged.
-"Transaction Identifiers".
+
+Source: Delta transaction log protocol, "Transaction Identifiers".
 """
 
 from __future__ import annotations

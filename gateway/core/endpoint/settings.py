@@ -29,8 +29,8 @@ and 20 bytes of disk for each."""
 
 class EndpointKind(enum.Enum):
     """
-    Messages are put on queues and topic endpoints. A stream is a named view of the log. A last-value queue is a view
-    that begins with the newest message of each key. No message is put on a view.
+    The kinds of endpoints. Messages are put on queues and topic endpoints. A stream is a named view of the log, and a
+    last-value queue is a view that begins with the newest message of each key; no message is put on a view.
     """
 
     QUEUE = "queue"
