@@ -61,7 +61,7 @@ _config_option = click.option(
     "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Settings in TOML; by default, all have their defaults.",
+    help="Settings in TOML. Those that it does not name have their defaults.",
 )
 
 
@@ -111,20 +111,32 @@ class _Verbs(click.Group):
     help="Show the version.",
 )
 def main() -> None:
-    """Rewind, an AMQP 1.0 gateway that can replay."""
+    """Rewind, an AMQP 1.0 gateway that can replay.
+
+    Options may stand before or after the verb. `rewind VERB --help` shows those of a verb, with their defaults.
+    """
 
 
 @main.command()
 @_config_option
-@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="The data folder.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Data folder; default: FILE's, or rewind-data.",
+)
 @click.option(
     "--listen",
     multiple=True,
     metavar="HOST:PORT",
-    help="Accept AMQP clients here, in place of the addresses in FILE. Port 0 takes a free port; `amqps://` in front "
-    "means TLS with FILE's certificate. May be repeated.",
+    help="Accept AMQP clients here; default: FILE's addresses, or 127.0.0.1:5672. Port 0 takes a free port; "
+    "`amqps://` in front means TLS with FILE's certificate. May be repeated.",
 )
-@click.option("--admin", metavar="HOST:PORT", help="Accept administrators (HTTP) here.")
+@click.option(
+    "--admin",
+    metavar="HOST:PORT",
+    help="Accept administrators (HTTP) here; default: FILE's address, or 127.0.0.1:8672.",
+)
 @click.pass_context
 def serve(
     context: click.Context, file: Path | None, data: Path | None, listen: tuple[str, ...], admin: str | None

@@ -24,16 +24,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 PROGRESS_SECONDS: Final = 2.0
 
 _GLOBAL: Final = {
-    "--admin": "The gateway's administration.",
-    "--url": "The gateway, for verbs that speak AMQP.",
-    "--vpn": "The Message VPN.",
-    "--user": "Who asks.",
-    "--password-file": "File with the user's password.",
-    "--token-file": "File with a token in place of a user.",
-    "--tls-ca": "Certificates of authorities to be trusted.",
-    "--json": "JSON for programs.",
+    "--admin": ("URL", "Address of the gateway's administration."),
+    "--url": ("URL", "Address of the gateway, for verbs that speak AMQP."),
+    "--vpn": ("NAME", "The Message VPN."),
+    "--user": ("NAME", "The user who signs in."),
+    "--password-file": ("FILE", "File with the user's password."),
+    "--token-file": ("FILE", "File with a token, in place of a user."),
+    "--tls-ca": ("FILE", "Certificates of trusted authorities."),
+    "--json": (None, "Print JSON, for programs."),
 }
-"""By option, its text in the help of the command itself."""
+"""By option, its value and its text in the help of the command itself."""
 
 _FLAG: Final = "--json"
 _SAME: Final = {"--ca": "--tls-ca"}
@@ -51,12 +51,12 @@ def global_options() -> list[click.Parameter]:
     return [
         click.Option(
             [name],
-            metavar=None if name == _FLAG else "…",
+            metavar=value,
             is_flag=name == _FLAG or None,
             expose_value=False,
-            help=f"{text} Before or after the verb.",
+            help=text,
         )
-        for name, text in _GLOBAL.items()
+        for name, (value, text) in _GLOBAL.items()
     ]
 
 

@@ -76,7 +76,11 @@ def test_diagrams_have_a_statement_a_line() -> None:
     """Mermaid draws nothing where a statement stands behind the kind of diagram, as when lines were joined."""
     diagrams = [block for page in PAGES for block in blocks(page) if block.language == "mermaid"]
     assert len(diagrams) > 2
-    assert {block.text.splitlines()[0] for block in diagrams} <= {"flowchart LR", "erDiagram", "stateDiagram-v2"}
+    assert {block.text.splitlines()[0] for block in diagrams} <= {
+        "flowchart LR",
+        "erDiagram",
+        "stateDiagram-v2",
+    }
 
 
 README = ROOT / "README.md"
