@@ -30,10 +30,10 @@ def page(clients: Sequence[Client], results: Sequence[Result], tables: Mapping[s
     lines = [
         "# Foreign clients",
         "",
-        "Clients that nobody here wrote do the same things, each through a small program with one command line",
-        "([client.py](client.py)) and against a gateway process of its own. `./run interop` tries all of them and",
-        "writes this page; `./run interop CLIENT...` tries some and leaves the page alone; `--json` prints what came",
-        "out. What each behaviour is, its function says: [for all clients](scenarios.py),",
+        "Other projects' AMQP clients are tried against a gateway. Each runs the same scenarios, through a small program",
+        "with one command line ([client.py](client.py)), on a gateway process of its own. `./run interop` tries all",
+        "clients and writes this page; `./run interop CLIENT...` tries some and does not; `--json` prints the results.",
+        "Each behaviour in the tables below is a function that describes it: [for all clients](scenarios.py),",
         "[for RabbitMQ's](rabbitmq_scenarios.py), [for Event Hubs'](event_hubs_scenarios.py).",
         "",
         *_failures(results),
@@ -66,9 +66,7 @@ def page(clients: Sequence[Client], results: Sequence[Result], tables: Mapping[s
     if others:
         lines += ["", "These say something else instead:", "", *others]
     lines += ["", "## Who does what", ""]
-    lines.append(
-        "✓ as it should be; ✗ not; – the library's API has no way to ask for it. Numbers point to the notes."
-    )
+    lines.append("✓ works; ✗ fails; – the library's API cannot ask for it. Numbers point to the notes.")
     notes = _Notes(_expected(clients, results))
     for dialect, behaviours in tables.items():
         tried = [client for client in clients if dialect in ("", client.dialect)]
