@@ -162,7 +162,14 @@ class Broker:
                 # not read fail it.
                 position = min(replay.position, first_id)
             acknowledged = 0 if kept is None else -kept.messages
-            replay.resume(self.log.next_id, position, acknowledged, len(found.references))
+            if replay.is_under_way:
+                endpoint.backlog.put.live = {
+                    one.message_id: one.size_bytes
+                    for one in found.references
+                    if replay.is_live(one.message_id)
+                }
+            put_by_replay = len(found.references) - len(endpoint.backlog.put.live)
+            replay.resume(self.log.next_id, position, acknowledged, put_by_replay)
         delays = found.delays
         endpoint.backlog.delayed = DelayedMessages(
             delays.messages, delays.size_bytes, delays.next_ms, delays.retries

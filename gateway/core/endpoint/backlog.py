@@ -82,6 +82,9 @@ class PutMessages:
     archived: set[int] = field(default_factory=set)
     """The replayed messages that only the log's archive has: the store does not have them."""
     references: set[int] = field(default_factory=set)
+    live: dict[int, int] = field(default_factory=dict)
+    """While a replay runs: the sizes of delayed messages that were published since it began, and were due. They are
+    among ``references``, and stay if the replay fails."""
     waiting: deque[int] = field(default_factory=deque)
     """Replayed messages that a replay put before a restart and that have references since, rising. Each becomes ready
     once the routed messages before it are."""
@@ -101,6 +104,7 @@ class PutMessages:
         self.replay_cursor_number = 0
         self.archived.clear()
         self.references.clear()
+        self.live.clear()
         self._orphans.clear()
         self.messages = self.size_bytes = 0
 
@@ -130,7 +134,7 @@ class PutMessages:
                 ids if is_run or self.replayed.has_all(ids) else [i for i in ids if self.is_replayed(i)]
             )
             for i in references:
-                if not self.is_replayed(i):
+                if self.live.pop(i, None) is None and not self.is_replayed(i):
                     # A replay put it before a restart. A replay from the archive reads again from the cursor on, and
                     # would read it again.
                     self.replayed.add(i, i)
@@ -223,6 +227,8 @@ class PutMessages:
         self.messages -= len(sizes)
         self.size_bytes -= sum(sizes.values())
         self.references.difference_update(sizes)
+        for i in self.live.keys() & sizes.keys():
+            del self.live[i]
         self.archived.difference_update(sizes)
         replayed = sorted(i for i in sizes if self.is_replayed(i))
         if replayed:
@@ -277,6 +283,7 @@ class PutMessages:
         number, self.replay_cursor_number = self.replay_cursor_number, 0
         self.replayed = None
         self.archived.clear()
+        self.live.clear()
         return [DropCursor(number, 0, 0)] if number else []
 
     def keep(self) -> list[Effect]:
@@ -299,12 +306,13 @@ class PutMessages:
             The dropped ids, rising, and the effects.
         """
         assert self.replayed is not None
-        ids = sorted({*self.replayed.open, *self.references})
+        put = self.references.difference(self.live)
+        ids = sorted({*self.replayed.open, *put})
         self.waiting.clear()
-        self.messages = self.size_bytes = 0
-        self._orphans = self.references.intersection(withdrawn)
-        references = sorted(self.references - self._orphans)
-        self.references.clear()
+        self.messages, self.size_bytes = len(self.live), sum(self.live.values())
+        self._orphans = put.intersection(withdrawn)
+        references = sorted(put - self._orphans)
+        self.references.intersection_update(self.live)
         failed = [i for i in ids if i in attempts]
         effects: list[Effect] = []
         if references or failed:

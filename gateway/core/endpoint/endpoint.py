@@ -420,10 +420,10 @@ class Endpoint:
     @property
     def room_for_released(self) -> int:
         """
-        How many due messages may be released now; the others stay in the store. While a replay runs, only those of
+        How many due messages may be released now; the others stay in the store. While a replay reads, only those of
         ``retries_below`` are released.
         """
-        if self.replay is not None and self.replay.is_under_way and not self.backlog.delayed.retries:
+        if self._waits_for_replay and not self.backlog.delayed.retries:
             return 0
         put = self.backlog.put
         handed_out = sum(len(flow.unsettled) for flow in (*self.flows, *self.suspended))
@@ -432,11 +432,10 @@ class Endpoint:
     @property
     def retries_below(self) -> int | None:
         """
-        While a replay runs, only delayed messages below this id are released: those that the replay had put here, and
-        that wait for redelivery. The replay would take others for its own, and drop them when it fails. None: all are
-        released.
+        While a replay reads, only delayed messages below this id are released: those that the replay had put here, and
+        that wait for redelivery. Others are live, and live messages follow those of the replay. None: all are released.
         """
-        if self.replay is None or not self.replay.is_under_way:
+        if self.replay is None or not self.replay.is_reading:
             return None
         return NEVER_MS if self.replay.live_from is None else self.replay.live_from
 
@@ -458,6 +457,12 @@ class Endpoint:
         self.note_attempts((message.id, message.attempts) for message in released if message.attempts)
         if self.replay is not None:
             self.replay.take_back(ids)
+            if self.replay.is_under_way:
+                self.backlog.put.live.update(
+                    (message.id, message.size_bytes)
+                    for message in released
+                    if not message.is_retry or self.replay.is_live(message.id)
+                )
         self.refer(
             ids,
             [message.priority for message in released],

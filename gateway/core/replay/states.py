@@ -289,6 +289,10 @@ class Replay:
         self.totals.last_transmitted_ms = now_ms
         self.is_blocked = False
 
+    def is_live(self, message_id: int) -> bool:
+        """Whether a message comes to the endpoint by routing, and not from the log."""
+        return self.live_from is not None and message_id >= self.live_from
+
     def acknowledges(self, ids: Sequence[int]) -> int:
         """How many of these messages, rising, count as replayed."""
         if self.state not in (ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE):

@@ -11,7 +11,8 @@ A purge drops delayed messages, and so does a replay onto the endpoint, which br
 never delivered before its time, and is late by as long as a read and a commit take.
 
 Messages that a consumer gave back for a later retry (``gateway.core.endpoint.retry``) wait in the same way, and come
-back in the same way. While a replay is under way, only those come back that the replay has put.
+back in the same way. While a replay reads the log, only those come back that the replay has put: all others are live,
+and live messages follow those of the replay.
 """
 
 from __future__ import annotations
@@ -223,8 +224,8 @@ class DelayedDelivery(VpnService):
         Make a delayed message ready now, before its time. Returns when that is durable.
 
         Raises:
-            Refused: NOT_FOUND, it does not wait here, or is just being released; PRECONDITION_FAILED, a replay is under
-                way that has not brought it; INTERNAL, the store could not write.
+            Refused: NOT_FOUND, it does not wait here, or is just being released; PRECONDITION_FAILED, a replay
+                that has not brought it reads the log; INTERNAL, the store could not write.
             store.errors.ReadFailed: The store cannot be read.
         """
         message = await self._waiting(endpoint, message_id)
@@ -233,8 +234,8 @@ class DelayedDelivery(VpnService):
             self._asked.discard(key)
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"a replay of {endpoint.name!r} is under way; release delayed messages when it is complete, "
-                "or cancel it",
+                f"a replay of {endpoint.name!r} has not read all of the log; release delayed messages when it "
+                "has, or cancel it",
             )
         effect = endpoint.begin_release([message])
 

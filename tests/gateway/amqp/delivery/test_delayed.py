@@ -11,6 +11,7 @@ from proton import Delivery
 from amqp_ext.codec import Long, Symbol, Timestamp, UInt, ULong
 from gateway.config import Queue, ReplayLog, Vpn
 from gateway.core.effects import DelayedMessage
+from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import BEGINNING, Client, numbered, texts
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
@@ -147,6 +148,50 @@ def test_what_is_published_during_a_replay_waits_for_its_time(
     clock.ms += HOUR_MS
     assert texts(receiver.take_and_accept(1)) == ["later"]
     assert receiver.drain(1) == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("ends", ["settled", "cancelled"])
+def test_a_replayed_message_that_stays_unsettled_holds_up_no_delayed_one(
+    clock: Clock, gateway: RunningGateway, connect: Connect, ends: str, restarts: bool
+) -> None:
+    """
+    Once a replay has read the log, live messages follow, and so do delayed ones whose time has come. They are not the
+    replay's: it is complete without them, and leaves them where they are if it is cancelled, also after a restart.
+    """
+    client = connect(gateway)
+    sender = client.sender("orders")
+    sender.send_all([data("history")])
+    receiver = client.receiver("orders", filters=BEGINNING, credit=5)
+    history = receiver.take(1)
+    sender.send_all([delayed("consumed"), delayed("later"), data("live")])
+    receiver.take_and_accept(1)
+    clock.ms += HOUR_MS
+    consumed, _later = receiver.take(2)
+    receiver.settle([consumed])
+    client.wait(lambda: gateway.depth("orders") == 2, "what is settled has gone")
+    assert gateway.replay_state("orders") == "pending-complete"
+    if restarts:
+        client.cut()
+        gateway.restart()
+        client = connect(gateway)
+        receiver = client.receiver("orders", credit=5)
+        taken = receiver.take(2)
+        assert sorted(texts(taken)) == ["history", "later"]
+        history = [message for message in taken if message.text == "history"]
+    if ends == "cancelled":
+        gateway.cancel_replay("orders")
+        assert receiver.detached_by_peer().replay_error == "cancelled"
+    else:
+        receiver.settle(history)
+        client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
+        receiver.close()
+    assert gateway.depth("orders") == 1
+    assert texts(client.receiver("orders", credit=5).take_and_accept(1)) == ["later"]
+    client.wait(lambda: gateway.depth("orders") == 0, "nothing is left")
+    client.close()
+    gateway.stop()
+    assert check(gateway.settings.data / "default.db") == []
 
 
 def test_a_dead_letter_is_not_delayed_once_more(start: Start, connect: Connect, clock: Clock) -> None:
