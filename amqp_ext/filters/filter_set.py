@@ -39,6 +39,7 @@ from amqp_ext.filters.forms import FilterError, FilterValues, MessageFilter
 from amqp_ext.replay_start import SELECTOR as START_IN_SELECTOR
 from amqp_ext.replay_start import (
     ReplayStart,
+    ReplayStartError,
     combine,
     from_rewind_filter,
     is_answer,
@@ -47,7 +48,7 @@ from amqp_ext.replay_start import (
     shown,
 )
 from amqp_ext.selector.lexer import SelectorError
-from amqp_ext.selector.selector import extract_equal
+from amqp_ext.selector.selector import TermError, extract_equal
 from amqp_ext.vendor_forms import FILTER_FORMS, SELECTOR_STARTS
 
 REPLAY_START: Final = Symbol("rewind:replay-start")
@@ -123,7 +124,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
 
     Raises:
         FilterError: A known filter has an invalid value, or is given twice.
-        ReplayStartError: A start is invalid, or two starts differ.
+        ReplayStartError: A start is invalid or cannot be read where it stands, or two starts differ.
     """
     values: dict[Symbol, Any] = {}
     accepted: list[Symbol] = []
@@ -139,7 +140,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
         if name is REPLAY_START and is_answer(value):
             answer = from_rewind_filter(value)
         elif name in values:
-            raise FilterError(name, "is given twice; give it once.")
+            raise _error(name, "is given twice; give it once.")
         else:
             values[name] = value
         accepted.append(key)
@@ -174,7 +175,7 @@ def _identify(key: Any, entry: Any) -> tuple[Symbol | None, Any]:
     if not isinstance(entry, Described):
         name = _BY_KEY.get(key) if isinstance(key, str) else None
         if name is None and _is_ours(key):
-            raise FilterError(REPLAY_START, f"is the only one of its domain; there is no {key!s}.")
+            raise _error(REPLAY_START, f"is the only one of its domain; there is no {key!s}.")
         return name, entry
     descriptor = entry.descriptor
     name = None
@@ -184,10 +185,16 @@ def _identify(key: Any, entry: Any) -> tuple[Symbol | None, Any]:
         name = _BY_CODE.get(descriptor)
     if name is None:
         if _is_ours(descriptor):
-            raise FilterError(REPLAY_START, f"is the only one of its domain; there is no {descriptor!s}.")
+            raise _error(REPLAY_START, f"is the only one of its domain; there is no {descriptor!s}.")
         if _is_ours(key) or key in _STARTS:
-            raise FilterError(str(key), f"has the descriptor {shown(descriptor)}; describe it as {key!s}.")
+            raise _error(str(key), f"has the descriptor {shown(descriptor)}; describe it as {key!s}.")
     return name, entry.value
+
+
+def _error(name: str, reason: str) -> FilterError | ReplayStartError:
+    """A filter's error; that of a start where the filter is there to ask for one."""
+    error = FilterError(name, reason)
+    return ReplayStartError(str(error)) if name in _STARTS or _is_ours(name) else error
 
 
 def _is_ours(name: Any) -> bool:
@@ -204,6 +211,8 @@ def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None
             return None, start
     try:
         start_text, rest = extract_equal(text, REPLAY_TERM)
+    except TermError as error:
+        raise ReplayStartError(f"The selector does not say where to start: {error}.") from None
     except SelectorError as error:
         raise FilterError(SELECTOR, f"is not a valid selector: {error}.") from None
     start = None if start_text is None else parse_text(str(start_text), START_IN_SELECTOR)

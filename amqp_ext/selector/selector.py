@@ -137,6 +137,10 @@ def split_conjunction(text: str) -> list[Term]:
     return terms
 
 
+class TermError(SelectorError):
+    """A selector has the term that ``extract_equal`` takes out of it, but not where it can be taken out."""
+
+
 def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selector | None]:
     """
     Take the term ``identifier = literal`` out of a JMS selector.
@@ -146,9 +150,9 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
         ``(literal, None)`` if there is no other term.
 
     Raises:
-        SelectorError: The text is not a selector; or the identifier occurs twice, or elsewhere than in one top-level
-            AND term with = and a string or an integer. Such a term cannot be honoured, and leaving it out would change
-            the meaning of the selector.
+        SelectorError: The text is not a selector.
+        TermError: The identifier occurs twice, or elsewhere than in one top-level AND term with = and a string or an
+            integer. Such a term cannot be honoured, and leaving it out would change the meaning of the selector.
     """
     if not text.strip():
         return None, compile_selector(text)
@@ -160,7 +164,7 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
     if not found:
         return None, compile_selector(text)
     if len(found) > 1:
-        raise SelectorError(f"expected {identifier} once, found it again", found[1].node.start)
+        raise TermError(f"expected {identifier} once, found it again", found[1].node.start)
     equation = found[0].comparison
     if (
         equation is None
@@ -168,7 +172,7 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
         or isinstance(equation.value, bool)  # an int to Python
         or not isinstance(equation.value, str | int)
     ):
-        raise SelectorError(
+        raise TermError(
             f"expected {identifier} in one term of the form \"{identifier}\" = 'text', "
             f"joined to the others with AND, found {found[0].text}",
             found[0].node.start,

@@ -149,13 +149,12 @@ def test_a_selector_without_a_start_is_left_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "\"m.x-opt-replay-start\" = 'beginning' OR a = 1",
         "\"m.x-opt-replay-start\" = 'beginning' AND",
         "colour = 'red",
     ],
 )
-def test_a_start_in_the_wrong_place_and_a_bad_selector_are_refused(text: str) -> None:
-    """A start that is no top-level AND term cannot be honoured, so the filter is refused, not ignored."""
+def test_a_bad_selector_is_refused(text: str) -> None:
+    """The error names the filter, whether or not the selector was to have a start."""
     with pytest.raises(FilterError, match="is not a valid selector") as caught:
         selector(text)
     assert caught.value.field == SELECTOR
@@ -222,9 +221,28 @@ def test_unknown_filters_are_listed_and_not_echoed() -> None:
     ],
 )
 def test_what_looks_like_a_replay_start_is_never_dropped(entries: dict[Symbol, Any]) -> None:
-    """A misspelt name of our domain, or a start's key with a foreign descriptor, is refused."""
-    with pytest.raises(FilterError, match=r"there is no rewind:|describe it as"):
+    """A misspelt name of our domain, or a start's key with a foreign descriptor, is refused as an unknown start."""
+    with pytest.raises(ReplayStartError, match=r"there is no rewind:|describe it as"):
         read_filter_set(entries)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "\"m.x-opt-replay-start\" = 'last' OR a = 1",
+        "NOT (\"m.x-opt-replay-start\" = 'last')",
+        "\"m.x-opt-replay-start\" <> 'last'",
+        "\"m.x-opt-replay-start\" = 'last' AND \"m.x-opt-replay-start\" = 'beginning'",
+    ],
+)
+def test_a_start_that_cannot_be_taken_out_of_its_selector_is_refused_as_a_start(selector: str) -> None:
+    """It is an unknown start, as every start that is there and cannot be read."""
+    with pytest.raises(
+        ReplayStartError, match=r"does not say where to start: expected m\.x-opt-replay-start"
+    ):
+        read_filter_set({key("x"): Described(SELECTOR, selector)})
+    with pytest.raises(FilterError, match="is not a valid selector"):
+        read_filter_set({key("x"): Described(SELECTOR, f"{selector} AND")})
 
 
 @pytest.mark.parametrize(
@@ -258,9 +276,13 @@ def test_a_bad_replay_start_is_refused_as_a_start(descriptor: Symbol, value: Any
 
 
 def test_one_filter_given_twice_is_refused() -> None:
-    """A filter given by symbol and by code is the same filter twice, so neither can win."""
+    """A filter given by symbol and by code is the same filter twice, so neither can win. Two starts are no start."""
     with pytest.raises(FilterError, match="is given twice"):
         read_filter_set({key("a"): Described(SELECTOR, "a = 1"), key("b"): Described(SELECTOR_CODE, "b = 1")})
+    with pytest.raises(ReplayStartError, match="is given twice"):
+        read_filter_set(
+            {key("a"): Described(REPLAY_START, "last"), key("b"): Described(REPLAY_START, "beginning")}
+        )
 
 
 def test_two_different_starts_are_refused_and_equal_ones_are_one() -> None:
