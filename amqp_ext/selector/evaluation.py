@@ -311,7 +311,7 @@ class _Constant:
 
     value: Any
 
-    def __call__(self, message: MessageView | None) -> Any:
+    def __call__(self, message: MessageView) -> Any:
         return self.value
 
 
@@ -329,7 +329,7 @@ class _Compiler:
             raise SelectorError(f"expected {place.what}, found a {found}", node.start)
         evaluate = self._build(node)
         if not isinstance(evaluate, _Constant) and next(parser.identifiers(node), None) is None:
-            return _Constant(evaluate(_NO_MESSAGE))
+            return _Constant(evaluate(MessageView(b"", 0)))  # it reads nothing, but may take steps
         return evaluate
 
     def _build(self, node: parser.Node) -> Evaluator:
@@ -454,10 +454,6 @@ class _Compiler:
             return result if is_like else None
 
         return evaluate
-
-
-_NO_MESSAGE: Any = None
-"""The message that constant expressions are evaluated with: they never look at it."""
 
 
 def _static_kind(node: parser.Node) -> str | None:

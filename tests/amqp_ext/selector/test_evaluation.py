@@ -443,6 +443,20 @@ def test_comparing_two_long_values_is_counted(one: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        f"'{'a' * 100}' LIKE '%a_a%' AND n = 1",
+        f"'{'b' * 100}' BETWEEN 'a' AND 'c' AND n = 1",
+        f"0x{'ab' * 100} IN (0xcd, 0x{'ab' * 100}) AND n = 1",
+    ],
+)
+def test_a_term_of_long_literals_alone_is_computed_once(text: str) -> None:
+    """A term that reads nothing of the message, and takes steps, is a constant of the selector."""
+    compile_ = compile_selector if "LIKE" in text else compile_sql_filter
+    assert compile_(text).matches(view(trade(properties={"n": 1})))
+
+
+@pytest.mark.parametrize(
     ("text", "values"),
     [
         ("x LIKE 'ab_b%'", {"x": LONG}),
