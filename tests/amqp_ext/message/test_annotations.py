@@ -367,6 +367,17 @@ def test_a_header_that_is_none_is_counted_from_the_defaults() -> None:
     assert read_header(delivered(content, attempts=2)).delivery_count == 2
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [[True, UInt(300)], [None, Long(-1)], [None, None, ULong(2**32)], [None, None, None, None, Long(-9)]],
+)
+def test_a_number_out_of_its_range_in_a_header_does_not_stop_a_redelivery(fields: list[Any]) -> None:
+    """A header with a number that its field cannot have is taken in; its redelivery counts from the defaults."""
+    out = delivered(section(HEADER, fields) + BODY, attempts=2)
+    assert read_header(out) == Header(delivery_count=2)
+    assert out.endswith(BODY)
+
+
 def test_the_delivery_count_ends_at_its_largest() -> None:
     """A delivery-count of 4,294,967,295 stays as it is, without an error."""
     content = section(HEADER, [False, None, None, False, UInt(2**32 - 1)]) + CUT_BODY
