@@ -305,6 +305,29 @@ def test_nesting_stops_at_the_limit(nest: Any) -> None:
         skip(described_deeply(MAX_DEPTH), 0)
 
 
+def test_an_array_makes_no_more_values_than_it_has_octets() -> None:
+    """Thirty descriptors before elements of one octet would make thirty values of each octet."""
+
+    def wire(count: int, descriptors: int) -> bytes:
+        inside = count.to_bytes(4, "big") + b"\x00\x53\x01" * descriptors + b"\x50" + bytes(1_000)
+        return b"\xf0" + len(inside).to_bytes(4, "big") + inside
+
+    assert len(decode(wire(1_000, 1))[0]) == 1_000
+    with pytest.raises(CodecError, match="1000 array elements are declared, at most 33 are possible"):
+        decode(wire(1_000, 30))
+
+
+def test_keys_of_one_hash_are_refused() -> None:
+    """Python gives all multiples of a number, as uuids, the same hash: a map of many would take quadratic time."""
+    keys = [UUID(int=number * (2**61 - 1)) for number in range(1, 1_000)]
+    assert len(set(map(hash, keys))) == 1
+    with pytest.raises(CodecError, match="more than 16 keys of one hash"):
+        decode(encode(dict.fromkeys(keys)))
+    usual: dict[Any, Any] = {UUID(int=number): None for number in range(1, 1_000)}
+    usual |= {ULong(number * (2**61 - 1)): None for number in range(8)}
+    assert len(decode(encode(usual))[0]) == len(usual)
+
+
 def test_encoding_stops_at_the_limit_too() -> None:
     """A list that contains itself is refused instead of recursing for ever, and so is an array."""
     loop: list[Any] = []
