@@ -320,6 +320,8 @@ class _Compiler:
         self._syntax = syntax
         self._arithmetic = SQL_ARITHMETIC if syntax is Syntax.SQL else JMS_ARITHMETIC
         self._ordered = _ORDERED[syntax]
+        self._reads = 0
+        """How many identifiers were compiled so far."""
 
     def compile(self, node: parser.Node, place: _Place) -> Evaluator:
         """The function of a node at such a place."""
@@ -327,17 +329,22 @@ class _Compiler:
         if kind is not None and kind not in place.kinds:
             found = "number" if kind in NUMBERS else kind
             raise SelectorError(f"expected {place.what}, found a {found}", node.start)
+        before = self._reads
         evaluate = self._build(node)
-        if not isinstance(evaluate, _Constant) and next(parser.identifiers(node), None) is None:
+        if self._reads == before and not isinstance(evaluate, _Constant):
             return _Constant(evaluate(MessageView(b"", 0)))  # it reads nothing, but may take steps
         return evaluate
+
+    def _read(self, node: parser.Identifier) -> Evaluator:
+        self._reads += 1
+        return reader(node.reference)
 
     def _build(self, node: parser.Node) -> Evaluator:
         match node:
             case parser.Literal(value=value):
                 return _Constant(value)
-            case parser.Identifier(reference=reference):
-                return reader(reference)
+            case parser.Identifier():
+                return self._read(node)
             case parser.Sign(operator=sign, operand=operand):
                 return _signed(sign, self.compile(operand, _NUMBER))
             case parser.Arithmetic(first=first, rest=rest):
@@ -354,7 +361,7 @@ class _Compiler:
             case parser.Like():
                 return self._likeness(node)
             case parser.IsNull(operand=operand):
-                return _null_test(reader(operand.reference))
+                return _null_test(self._read(operand))
             case parser.Not(operand=operand):
                 return _negation(self.compile(operand, _CONDITION))
             case parser.And(terms=terms):

@@ -411,6 +411,13 @@ def test_an_evaluation_has_a_bound(name: str) -> None:
     assert asked.is_exhausted
 
 
+def test_compiling_has_a_bound() -> None:
+    """Sixty negations of two hundred comparisons of literals take little longer to compile than one."""
+    text = " AND ".join(["1 = 1"] * 230)
+    alone = lines_of(lambda: compile_selector(text))
+    assert lines_of(lambda: compile_selector(f"{'NOT ' * 60}({text})")) < 1.5 * alone
+
+
 def test_what_takes_too_long_is_unknown() -> None:
     """Neither a condition that was given up nor its negation matches; an OR with a true term still does."""
     asked = lambda: view(trade(properties={"x": LONG, "n": 1}))  # noqa: E731
