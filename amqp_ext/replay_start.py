@@ -79,6 +79,17 @@ def parse_date(text: str) -> int:
     return check_date(seconds * 1_000 + int((found[7] or "").ljust(3, "0")[:3]))
 
 
+def date_text(time_ms: int) -> str:
+    """
+    A time in ms since the epoch as RFC 3339 has it, in UTC.
+
+    Raises:
+        OverflowError: No calendar has the time: AMQP's times are any 64-bit number.
+    """
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 FILTER: Final = "rewind"
 OPTION: Final = "option"
 SELECTOR: Final = "selector"
@@ -209,8 +220,7 @@ def _shown(kind: StartKind | UntilKind, value: int | ReplayId | str | None) -> s
         case _, None:
             return kind.value
         case ((StartKind.DATE | UntilKind.DATE), int(ms)):
-            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-            return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            return date_text(ms)
         case ((StartKind.OFFSET | UntilKind.OFFSET), int(number)):
             return f"#{number}"
         case StartKind.AGO, int(ms):

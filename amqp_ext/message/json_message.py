@@ -10,7 +10,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -30,6 +29,7 @@ from amqp_ext.message.sections import (
     message_annotations,
     properties,
 )
+from amqp_ext.replay_start import date_text
 
 SEQUENCE_NUMBER: Final = "x-opt-sequence-number"
 ENQUEUED_TIME: Final = "x-opt-enqueued-time"
@@ -54,17 +54,6 @@ SAID_ELSEWHERE: Final = {SEQUENCE_NUMBER, ENQUEUED_TIME, REPLAY_ID, REPLAY_END, 
 """Annotations that have a place of their own in the object."""
 
 
-def iso(time_ms: int) -> str:
-    """
-    A time as RFC 3339 has it, to the millisecond, in UTC.
-
-    Raises:
-        ValueError, OverflowError, OSError: No calendar has the time: AMQP's times are any 64-bit number.
-    """
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def plain(value: Any) -> Any:
     """
     An AMQP value as a value of JSON: times as RFC 3339, or in ms where no calendar has them; binary as text, or
@@ -72,8 +61,8 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, Timestamp):
         try:
-            return iso(int(value))
-        except (ValueError, OverflowError, OSError):
+            return date_text(value)
+        except OverflowError:
             return int(value)
     if isinstance(value, bytes):
         try:

@@ -22,7 +22,6 @@ from amqp_ext.message.json_message import (
     SAID_ELSEWHERE,
     as_base64,
     field_names,
-    iso,
     plain,
     said_by_publisher,
 )
@@ -48,6 +47,7 @@ from amqp_ext.message.sections import (
     walk,
 )
 from amqp_ext.replay_id import format_replay_id
+from amqp_ext.replay_start import date_text
 
 MOST_BODY_BYTES: Final = 256 * 1024
 """The most bytes of a body that are shown, along with the size of the whole body."""
@@ -420,7 +420,7 @@ class JsonRows:
         for message_id, time_ms, topic, bare, _, _, content in rows:
             if time_ms // 1_000 != second:
                 second = time_ms // 1_000
-                second_text = iso(second * 1_000)[:-4]
+                second_text = date_text(second * 1_000)[:-4]
             if message_id >> 32 != high:
                 high = message_id >> 32
                 high_text = f"{replay_id}{high:08x}-"

@@ -24,7 +24,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from amqp_ext.replay_start import date_text
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.storage import ArchiveStorage
 
@@ -342,17 +342,12 @@ def _erased(generation: int) -> str:
 def _added(segment: Segment, *, is_new: bool) -> AddAction:
     stats = {
         "numRecords": segment.rows,
-        "minValues": {"offset": segment.low, "enqueuedTime": _text_of(segment.first_ms)},
-        "maxValues": {"offset": segment.high, "enqueuedTime": _text_of(segment.last_ms)},
+        "minValues": {"offset": segment.low, "enqueuedTime": date_text(segment.first_ms)},
+        "maxValues": {"offset": segment.high, "enqueuedTime": date_text(segment.last_ms)},
         "nullCount": {"offset": 0, "enqueuedTime": 0},
     }
     now_ms = time.time_ns() // 1_000_000
     return AddAction(segment.file, segment.bytes, {}, now_ms, is_new, json.dumps(stats))
-
-
-def _text_of(time_ms: int) -> str:
-    at = datetime.fromtimestamp(time_ms // 1000, UTC).replace(microsecond=time_ms % 1000 * 1000)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _state_of(table: DeltaTable, where: str) -> State:

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
-from amqp_ext.replay_start import NAME_CHARACTERS
+from amqp_ext.replay_start import NAME_CHARACTERS, date_text
 from gateway.core.effects import DropReplayRecords, Effect, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ReplayRecord, check_name
@@ -64,8 +63,7 @@ class ReplayRecords:
                     f"a replay named {name!r} is on record already; use another name",
                 )
             return name
-        moment = datetime.fromtimestamp(now_ms / 1_000, UTC).isoformat(timespec="milliseconds")
-        when = moment.replace("+00:00", "Z")
+        when = date_text(now_ms)
         who = "".join(c if c.isprintable() else "?" for c in requester)[: NAME_CHARACTERS - 40] or "replay"
         made = f"{who} {when}"
         others = 1

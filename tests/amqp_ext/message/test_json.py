@@ -314,6 +314,20 @@ def test_times_and_ids_of_any_size_are_written() -> None:
     assert first["replayId"] == "rmid1:12345-67890abcdef-00000100-00000005"
 
 
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+        (253_402_300_800_000, 253_402_300_800_000),
+        (-(2**63), -(2**63)),
+    ],
+)
+def test_a_time_is_written_to_the_millisecond(time_ms: int, text: str | int) -> None:
+    """A time is exact as far as calendars go, and a number beyond: clients write "never" as the last millisecond."""
+    assert plain(Timestamp(time_ms)) == text
+
+
 # --- The sections of a message as JSON --------------------------------------------------------------------------------
 
 FRONT = section(HEADER, [True, UByte(7), UInt(1_000)]) + section(
