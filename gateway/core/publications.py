@@ -110,8 +110,8 @@ class Publications:
         """
         router, policy = self._router, self._policy
         routing = router.cached.get(topic) or router.route(topic)
-        if routing.is_picky and origin:
-            routing = routing.seen_from(origin)
+        if origin in routing.no_local:
+            routing = router.route_from(origin, topic)
         logged = routing.logged and (not is_direct or policy.promote_direct)
         # An endpoint that replays gets live messages from the log later, and unlogged messages now. It gets a delayed
         # message when that is due.

@@ -187,11 +187,9 @@ class BacklogCounts:
         return effects
 
 
-CACHED_TOPICS: Final = 10_000
-"""The most topics whose routing is cached. The cache is cleared when it is full or a subscription changes."""
-
-CACHED_ORIGINS: Final = 1_000
-"""The most origins whose view of a topic is cached; then that cache is cleared."""
+CACHED_ROUTINGS: Final = 10_000
+"""The most routings that are cached: one for each topic, and one for each publisher whose messages an endpoint of the
+topic excludes. The cache is cleared when it is full or a subscription changes."""
 
 
 class FanOut:
@@ -241,37 +239,10 @@ class TopicRouting(NamedTuple):
     live: FanOut
     """The endpoints that are not replaying: they get logged messages. A replaying endpoint gets those from the log."""
     logged: bool
-    is_picky: bool
-    """Whether an endpoint excludes the messages of its subscriber's own container (no-local)."""
+    no_local: frozenset[str]
+    """The origins whose messages an endpoint excludes, because they are of its subscriber's own container."""
     numbers: tuple[int, ...]
     """The numbers of all endpoints of the topic, streams included."""
-    by_origin: dict[str, TopicRouting]
-    """Cache of ``seen_from``."""
-
-    @classmethod
-    def to(
-        cls, endpoints: tuple[Endpoint, ...], table: RouteTable, numbers: tuple[int, ...], *, logged: bool
-    ) -> TopicRouting:
-        """Routing to these endpoints, which are in the order of their numbers; ``numbers`` includes streams."""
-        everyone = live = FanOut(endpoints, table)
-        caught_up = tuple(e for e in endpoints if e.replay is None or not e.replay.is_behind)
-        if len(caught_up) < len(endpoints):
-            live = FanOut(caught_up, table)
-        checked = tuple(e for e in endpoints if e.settings.max_message_bytes or e.settings.has_quota)
-        return cls(checked, everyone, live, logged, any(e.settings.no_local for e in endpoints), numbers, {})
-
-    def seen_from(self, origin: str) -> TopicRouting:
-        """This routing without the endpoints that exclude messages of this origin."""
-        routing = self.by_origin.get(origin)
-        if routing is None:
-            if len(self.by_origin) >= CACHED_ORIGINS:
-                self.by_origin.clear()
-            wanting = tuple(e for e in self.all.endpoints if e.settings.no_local != origin)
-            routing = self
-            if len(wanting) < len(self.all.endpoints):
-                routing = TopicRouting.to(wanting, self.all.table, self.numbers, logged=self.logged)
-            self.by_origin[origin] = routing
-        return routing
 
 
 class Router:
@@ -285,9 +256,9 @@ class Router:
     def __init__(
         self, endpoints: Mapping[str, Endpoint], is_logged: Callable[[str], bool], table: RouteTable
     ) -> None:
-        self.cached: dict[str, TopicRouting] = {}
-        """Routing by topic; ``route`` adds missing topics. The caller clears it whenever endpoints, settings, replays
-        or the log's policy change, because routing depends on them."""
+        self.cached: dict[str | tuple[str, str], TopicRouting] = {}
+        """Routing by topic, or by topic and origin; ``route`` and ``route_from`` add what is missing. The caller clears
+        it whenever endpoints, settings, replays or the log's policy change, because routing depends on them."""
         self._table = table
         self._endpoints = endpoints
         self._is_logged = is_logged
@@ -329,22 +300,46 @@ class Router:
             own = self._endpoints.get(name or "")
             if own is not None and own.kind is kind:
                 matched.add(own)
-        if len(self.cached) >= CACHED_TOPICS:
-            self.cached.clear()
         endpoints = tuple(sorted(matched, key=lambda endpoint: endpoint.number))
         numbers = tuple(
             sorted({endpoint.number for endpoint in (*found, *matched, *self.subscribers(topic))})
         )
-        routing = TopicRouting.to(endpoints, self._table, numbers, logged=self._is_logged(topic))
-        self.cached[topic] = routing
+        return self._cache(topic, endpoints, numbers, logged=self._is_logged(topic))
+
+    def route_from(self, origin: str, topic: str) -> TopicRouting:
+        """The routing of a topic without the endpoints that exclude messages of this origin; cached, too."""
+        found = self.cached.get((topic, origin))
+        if found is None:
+            whole = self.cached.get(topic) or self.route(topic)
+            wanting = tuple(e for e in whole.all.endpoints if e.settings.no_local != origin)
+            found = self._cache((topic, origin), wanting, whole.numbers, logged=whole.logged)
+        return found
+
+    def _cache(
+        self,
+        key: str | tuple[str, str],
+        endpoints: tuple[Endpoint, ...],
+        numbers: tuple[int, ...],
+        *,
+        logged: bool,
+    ) -> TopicRouting:
+        """Make and cache the routing to these endpoints, which are in the order of their numbers."""
+        everyone = live = FanOut(endpoints, self._table)
+        caught_up = tuple(e for e in endpoints if e.replay is None or not e.replay.is_behind)
+        if len(caught_up) < len(endpoints):
+            live = FanOut(caught_up, self._table)
+        checked = tuple(e for e in endpoints if e.settings.max_message_bytes or e.settings.has_quota)
+        no_local = frozenset(e.settings.no_local for e in endpoints if e.settings.no_local)
+        if len(self.cached) >= CACHED_ROUTINGS:
+            self.cached.clear()
+        routing = self.cached[key] = TopicRouting(checked, everyone, live, logged, no_local, numbers)
         return routing
 
     def sweep(self) -> None:
         """Forget routes by which no endpoint has messages any more. All publications are committed."""
         in_use = {
             number
-            for cached in self.cached.values()
-            for routing in (cached, *cached.by_origin.values())
+            for routing in self.cached.values()
             for fan_out in (routing.all, routing.live)
             for number in fan_out.numbers
         }

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.topics import TopicPattern
+from gateway.core import router as router_module
 from gateway.core.effects import StoredRoute
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.endpoint import Endpoint, Flow
@@ -181,14 +182,26 @@ def test_what_an_endpoint_does_not_want_from_an_origin_goes_by_another_route() -
     table = RouteTable()
     router = new_router(endpoints, {1: "a/>", 2: "a/x"}, table)
     routing = router.route("a/x")
-    assert routing.is_picky
-    assert routing.seen_from("somebody") is routing
-    mine = routing.seen_from("me")
+    assert routing.no_local == {"me"}
+    mine = router.route_from("me", "a/x")
     assert names(mine.all.endpoints) == names(mine.live.endpoints) == ["q2"]
-    assert routing.seen_from("me") is mine
+    assert router.route_from("me", "a/x") is mine
     router.sweep()
     assert {mine.all.route, routing.all.route} == set(table), "the next message may name them"
-    assert router.route("a/y").seen_from("me").all.route is None
+    assert router.route_from("me", "a/y").all.route is None
+
+
+def test_cached_routings_have_one_bound_for_topics_and_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many topics there are, and publishers whose messages some endpoint excludes."""
+    monkeypatch.setattr(router_module, "CACHED_ROUTINGS", 10)
+    endpoints = {k: new_endpoint(EndpointSettings(no_local=f"me{k}"), number=k) for k in range(1, 6)}
+    router = new_router(endpoints, dict.fromkeys(endpoints, "a/>"))
+    for level in range(20):
+        for origin in router.route(f"a/{level}").no_local:
+            router.route_from(origin, f"a/{level}")
+            assert len(router.cached) <= 10
+    routings = router.cached.values()
+    assert all(len(one.all.endpoints) in (4, 5) for one in routings)
 
 
 def test_messages_of_each_priority_have_a_route_where_an_endpoint_looks_at_it() -> None:
