@@ -173,7 +173,9 @@ class LastValues:
         if not is_committed:
             self._taken = {**{value.key: value for value in effect.values}, **self._taken}
             self._gone = [*effect.gone, *self._gone]
-            self._first_taken = effect.first
+            # After ``read_anew``, messages from before this change may have been taken.
+            taken = effect.first if self._first_taken is None else self._first_taken
+            self._first_taken = min(effect.first, taken)
             return
         self.messages += effect.more
         self.size_bytes += effect.more_bytes

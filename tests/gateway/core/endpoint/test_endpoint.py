@@ -9,16 +9,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from amqp_ext.codec import Symbol, UInt
 from amqp_ext.message import fields
 from gateway.core.broker import Broker
-from gateway.core.effects import Publication
+from gateway.core.effects import NO_VALUES, Publication
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, NEVER_MS, Endpoint, Flow
 from gateway.core.endpoint.expiry import expiries
 from gateway.core.endpoint.flow import SLACK, Unsettled
+from gateway.core.endpoint.last_values import LastValues
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import CONTENT, Row, stored_bytes
 from gateway.core.publications import TooLarge
 from gateway.core.replay.states import Replay, ReplayState
 from tests.support.core import new_broker, new_endpoint
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
+from tests.support.messages import row as row_of
 
 # --- When messages expire -------------------------------------------------------------------------------------------
 
@@ -391,3 +393,21 @@ def test_messages_expire_together_as_each_by_itself(
         if lives_ms is not None and row[0] >= fresh_from:
             expected[row[0]] = row[1] + lives_ms
     assert expiries(rows, fresh_from, 0, fields.ttl_of) == expected
+
+
+# --- The values of a last-value queue -------------------------------------------------------------------------------
+
+
+def test_a_change_that_failed_does_not_hide_messages_that_were_read_anew() -> None:
+    """The index covers no message that was taken after the topics had changed and that is not durable."""
+    values, settings = LastValues(1, NO_VALUES), EndpointSettings()
+    values.follows = lambda: 101
+    values.take([row_of(100, data("x"))], settings)
+    change = values.change(7, settings, now_ms=0)
+    assert change is not None
+    values.read_anew(7, 1)
+    values.follows = lambda: 51
+    values.take([row_of(50, data("x"), "u")], settings)
+    assert values.reached() == 50
+    values.written(change, is_committed=False)
+    assert values.reached() == values.needed_from == 50
