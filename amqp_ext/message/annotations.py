@@ -402,14 +402,11 @@ def _pairs_of(section: bytes, without: frozenset[str]) -> list[bytes]:
 
 
 def _counted(content: bytes, attempts: int) -> bytes:
-    """The header with its delivery-count raised (AMQP 1.0 section 3.2.1); the defaults in place of an invalid one."""
+    """The header with its delivery-count raised (AMQP 1.0 section 3.2.1)."""
     try:
-        return _header(read_header(content), attempts)
-    except codec.CodecError:  # it cannot be read, or a number in it is out of its field's range
-        return _header(Header(), attempts)
-
-
-def _header(header: Header, attempts: int) -> bytes:
+        header = read_header(content)
+    except codec.CodecError:
+        header = Header()
     fields = [
         header.durable,
         UByte(header.priority),

@@ -429,7 +429,7 @@ def read_header(content: bytes) -> Header:
     The header, or its defaults where there is none.
 
     Raises:
-        MalformedMessage: The first section is malformed, or a field has the wrong type.
+        MalformedMessage: The first section is malformed, or a field has the wrong type or a number out of its range.
     """
     if content[:3] in USUAL_DESCRIPTORS and content[2] != HEADER:
         return _DEFAULT_HEADER
@@ -590,8 +590,16 @@ def properties_at(content: bytes, offset: int) -> Properties:
     return Properties(**_fields(content, offset, _PROPERTY_FIELDS, "properties"))
 
 
+_GREATEST: Final = (("priority", 2**8 - 1), ("ttl_ms", 2**32 - 1), ("delivery_count", 2**32 - 1))
+"""The greatest numbers that fields of the header can have: some senders encode them in a wider type."""
+
+
 def _decode_header(encoded: bytes) -> Header:
-    return Header(**_fields(encoded, 0, _HEADER_FIELDS, "header"))
+    fields = _fields(encoded, 0, _HEADER_FIELDS, "header")
+    for name, greatest in _GREATEST:
+        if not 0 <= fields.get(name, 0) <= greatest:
+            raise MalformedMessage(0, f"header: {name} is from 0 to {greatest}, not {fields[name]}")
+    return Header(**fields)
 
 
 # Publishers send the same few headers over and over. 1,024 of at most 32 bytes take little memory.

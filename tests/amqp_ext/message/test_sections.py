@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, UByte, UInt, ULong, decode, encode
+from amqp_ext.codec import CodecError, Described, Long, Symbol, Timestamp, UByte, UInt, ULong, decode, encode
 from amqp_ext.message import sections as section_contents
 from amqp_ext.message.sections import (
     AMQP_SEQUENCE,
@@ -232,10 +232,14 @@ def test_errors_point_into_the_message() -> None:
         ([None, None, "60s"], None),
         ([None] * 6, None),
         (b"\xc0\x02\x01\x3f", None),
+        ([None, ULong(9), ULong(2**32 - 1)], Header(priority=9, ttl_ms=2**32 - 1)),
+        ([None, UInt(256)], None),
+        ([None, None, ULong(2**64 - 1)], None),
+        ([None, None, None, None, Long(-1)], None),
     ],
 )
 def test_header_fields(value: Any, expected: Header | None) -> None:
-    """Absent and null fields have the specification's defaults; a field of the wrong type is malformed."""
+    """Absent and null fields have the specification's defaults; others are malformed."""
     content = section(HEADER, value) + data()
     if expected is None:
         with pytest.raises(MalformedMessage):

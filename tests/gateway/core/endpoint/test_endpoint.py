@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from amqp_ext.codec import Symbol, UInt
+from amqp_ext.codec import Symbol, UInt, ULong
 from amqp_ext.message import fields
 from gateway.core.broker import Broker
 from gateway.core.effects import NO_VALUES, Publication
@@ -411,3 +411,12 @@ def test_a_change_that_failed_does_not_hide_messages_that_were_read_anew() -> No
     assert values.reached() == 50
     values.written(change, is_committed=False)
     assert values.reached() == values.needed_from == 50
+
+
+def test_a_value_with_a_time_to_live_that_no_header_has_does_not_expire() -> None:
+    """A ttl of 64 bits would give a time that no store can hold, so that no commit with it would succeed."""
+    values = LastValues(1, NO_VALUES)
+    values.take([row_of(1, section(HEADER, [None, None, ULong(2**64 - 1)]) + data("x"))], EndpointSettings())
+    change = values.change(7, EndpointSettings(), now_ms=0)
+    assert change is not None
+    assert [value.expires_ms for value in change.values] == [None]
