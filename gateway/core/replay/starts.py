@@ -229,7 +229,8 @@ def _first(
             return _at_offset(int(start.value), facts, clamp)  # type: ignore[arg-type]
         case StartKind.AFTER | StartKind.AT:
             number = _number_in_this_log(_position_of(start), facts)
-            if (number < facts.first_id or probe.time_of(number) is None) and not clamp:
+            may_be_there = facts.first_id <= number < facts.next_id
+            if not clamp and not (may_be_there and probe.time_of(number) is not None):
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
                     f"message {number} is not in the replay log, which {facts.holds}",

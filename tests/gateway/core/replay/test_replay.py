@@ -136,6 +136,25 @@ def test_where_none_can_start_or_end(
     assert caught.value.text.endswith(said) or facts is not EMPTY
 
 
+class WholeProbe(FakeProbe):
+    """A log that takes only ids of 63 bits, as a store does."""
+
+    def time_of(self, message_id: int) -> int | None:
+        assert message_id < 2**63
+        return super().time_of(message_id)
+
+
+@pytest.mark.parametrize("kind", [StartKind.AFTER, StartKind.AT])
+@pytest.mark.parametrize("number", [20, 2**63, 2**64 - 1])
+def test_an_id_that_was_never_given_out_is_unavailable(kind: StartKind, number: int) -> None:
+    """An id beyond the log is refused without a look into the log, which may have no place for such a number."""
+    start = ReplayStart(kind, ReplayId(FACTS.generation, number))
+    with refused(UNAVAILABLE):
+        resolve(start, FACTS, WholeProbe(), NOW_MS)
+    clamped = resolve(replace(start, missing=Missing.CLAMP), FACTS, WholeProbe(), NOW_MS)
+    assert clamped == Resolved(20, None, None, is_live=True)
+
+
 @pytest.mark.parametrize(
     ("selector", "position"),
     [("tradeId =", 10), ("tradeId = 'T' AND", 18), ("5 > 'x'", 5), ("properties.foo = 1", 1)],
