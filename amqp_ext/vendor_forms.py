@@ -10,22 +10,31 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_ext.addresses.forms import AddressForm
-from amqp_ext.event_hubs.forms import CBS_MECHANISM, EPOCH, HUBS, from_position_selector
-from amqp_ext.filters.forms import FilterForms, ReadSelectorStart
-from amqp_ext.rabbitmq.forms import PATHS, STREAM_FILTERS
+from amqp_ext.event_hubs import forms as event_hubs
+from amqp_ext.rabbitmq import forms as rabbitmq
 
-ADDRESS_FORMS: Final[tuple[AddressForm, ...]] = (PATHS, HUBS)
-"""Addresses in addition to ours."""
+REQUEST_NODES: Final = frozenset({event_hubs.CBS, event_hubs.MANAGEMENT, rabbitmq.MANAGEMENT})
+"""Addresses of nodes that answer requests, and that are no queues on any listener."""
 
-ANONYMOUS_MECHANISMS: Final = (CBS_MECHANISM,)
+# Each of these returns None for a text that is not the vendor's, and raises an error for an invalid one.
+queue_of_path: Final = rabbitmq.queue_of
+partition_of_source: Final = event_hubs.partition_of_source
+queue_of_target: Final = event_hubs.hub_of_target
+start_of_selector: Final = event_hubs.from_position_selector
+start_of_filters: Final = rabbitmq.start_of
+message_filter_of: Final = rabbitmq.stream_filter_of
+
+MessageFilter = rabbitmq.StreamFilter
+"""A filter on messages, read and not yet compiled. Equal to every filter that asks for the same."""
+
+FILTERS: Final = rabbitmq.FILTERS
+"""Filters in addition to AMQP's and our own. Clients that send one of them read ``x-stream-offset`` on each message."""
+
+START_FILTERS: Final = frozenset({rabbitmq.STREAM_OFFSET_SPEC})
+"""Those of them that ask for a start: such a key with another descriptor is refused, not left out."""
+
+ANONYMOUS_MECHANISMS: Final = (event_hubs.CBS_MECHANISM,)
 """SASL mechanisms that identify a peer no more than ANONYMOUS does."""
 
-EPOCH_PROPERTIES: Final[tuple[str, ...]] = (EPOCH,)
+EPOCH_PROPERTIES: Final[tuple[str, ...]] = (event_hubs.EPOCH,)
 """Link properties that give the link's epoch, a whole number, as the address option ``epoch`` does."""
-
-FILTER_FORMS: Final[tuple[FilterForms, ...]] = (STREAM_FILTERS,)
-"""Filters in addition to AMQP's and our own."""
-
-SELECTOR_STARTS: Final[tuple[ReadSelectorStart, ...]] = (from_position_selector,)
-"""Selectors that say where to start and select nothing."""

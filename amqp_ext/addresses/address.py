@@ -38,7 +38,7 @@ from typing import Final
 
 from amqp_ext.addresses.forms import AddressError, PartitionPosition, percent_decoded, quoted
 from amqp_ext.topics import MAX_TOPIC_BYTES, TopicPattern, TopicSyntaxError, check_topic
-from amqp_ext.vendor_forms import ADDRESS_FORMS
+from amqp_ext.vendor_forms import REQUEST_NODES, partition_of_source, queue_of_path, queue_of_target
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -101,7 +101,6 @@ def read_options(query: str, address: str) -> Mapping[str, str]:
     return MappingProxyType(options)
 
 
-_REQUEST_NODES: Final = frozenset[str]().union(*(form.nodes for form in ADDRESS_FORMS))
 _QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue", "stream"})
 _TOPIC_CAPABILITIES: Final = frozenset({"topic", "temporary-topic"})
 TEMPORARY_TOPICS: Final = "#P2P/TTMP/"
@@ -152,11 +151,9 @@ def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
         AddressError: The address names nothing here.
     """
     body, options = _split(address)
-    if _may_be_vendors(body, capabilities):
-        for form in ADDRESS_FORMS:
-            if (found := form.partition_of_source(body)) is not None:
-                check_queue_name(found.queue)
-                return Address(AddressKind.PARTITION, found.queue, options, found.position)
+    if _may_be_vendors(body, capabilities) and (found := partition_of_source(body)) is not None:
+        check_queue_name(found.queue)
+        return Address(AddressKind.PARTITION, found.queue, options, found.position)
     kind, name = _classify(body, capabilities)
     if kind in (AddressKind.TOPIC, AddressKind.LOG):
         try:
@@ -185,8 +182,7 @@ def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
     """
     body, options = _split(address)
     if _may_be_vendors(body, capabilities):
-        queues = (form.queue_of_target(body, address) for form in ADDRESS_FORMS)
-        body = next((queue for queue in queues if queue is not None), body)
+        body = queue_of_target(body, address) or body
     kind, name = _classify(body, capabilities)
     if kind is AddressKind.TOPIC:
         try:
@@ -203,7 +199,7 @@ def without_host(address: str) -> str:
 
 
 def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, str]:
-    if body in _REQUEST_NODES:
+    if body in REQUEST_NODES:
         return AddressKind.REQUEST_NODE, body
     scheme, rest = _scheme_of(body)
     if scheme == "log":
@@ -218,9 +214,8 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
         not wants_queue and (scheme in ("topic", "dsub") or rest.startswith(TEMPORARY_TOPICS))
     ):
         return AddressKind.TOPIC, rest
-    if not scheme:
-        queues = (form.queue_of(body) for form in ADDRESS_FORMS)
-        rest = next((queue for queue in queues if queue is not None), rest)
+    if not scheme and (queue := queue_of_path(body)) is not None:
+        rest = queue
     return AddressKind.QUEUE, check_queue_name(rest)
 
 

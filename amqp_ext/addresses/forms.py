@@ -1,12 +1,11 @@
 """
-Vendors' addresses, in addition to ours, as values that the reader of addresses uses; and what all addresses share: how
-percent-encoded parts are decoded, and how texts are shown in errors.
+What the readers of our addresses and of vendors' share: partitions, how percent-encoded parts are decoded, and how
+texts are shown in errors.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -25,29 +24,6 @@ class PartitionAddress(NamedTuple):
 
     queue: str
     position: PartitionPosition
-
-
-def _no_address(*address: str) -> None:
-    """The reader for a vendor that has no addresses of a kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddressForm:
-    """
-    The addresses of one vendor. Every reader returns None for an address that is not the vendor's, and raises
-    ``AddressError`` for an invalid address of the vendor's form.
-
-    Attributes:
-        nodes: Addresses of nodes that answer requests, and that are no queues on any listener.
-        queue_of: Reads the queue from a path of a source or target.
-        partition_of_source: Reads the partition from a plain name (no scheme, no path) of a source.
-        queue_of_target: Reads the queue from a plain name of a target; gets the whole address, too, for its error text.
-    """
-
-    nodes: frozenset[str] = frozenset()
-    queue_of: Callable[[str], str | None] = _no_address
-    partition_of_source: Callable[[str], PartitionAddress | None] = _no_address
-    queue_of_target: Callable[[str, str], str | None] = _no_address
 
 
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from amqp_ext.addresses.forms import AddressError, AddressForm, PartitionAddress, PartitionPosition, quoted
+from amqp_ext.addresses.forms import AddressError, PartitionAddress, PartitionPosition, quoted
 from amqp_ext.replay_start import (
     NUMBER,
     ReplayStart,
@@ -70,13 +70,6 @@ def hub_of_target(name: str, address: str) -> str | None:
             "name is 'queue://…'."
         )
     return found[1] if found else None
-
-
-HUBS: Final = AddressForm(
-    nodes=frozenset({CBS, MANAGEMENT}),
-    partition_of_source=partition_of_source,
-    queue_of_target=hub_of_target,
-)
 
 
 POSITION: Final = "event-hubs"

@@ -35,7 +35,7 @@ from functools import reduce
 from typing import Any, Final
 
 from amqp_ext.codec import Described, Symbol
-from amqp_ext.filters.forms import FilterError, FilterValues, MessageFilter
+from amqp_ext.filters.forms import FilterError, FilterValues
 from amqp_ext.replay_start import SELECTOR as START_IN_SELECTOR
 from amqp_ext.replay_start import (
     ReplayStart,
@@ -49,7 +49,14 @@ from amqp_ext.replay_start import (
 )
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import TermError, extract_equal
-from amqp_ext.vendor_forms import FILTER_FORMS, SELECTOR_STARTS
+from amqp_ext.vendor_forms import (
+    FILTERS,
+    START_FILTERS,
+    MessageFilter,
+    message_filter_of,
+    start_of_filters,
+    start_of_selector,
+)
 
 REPLAY_START: Final = Symbol("rewind:replay-start")
 SELECTOR: Final = Symbol("apache.org:selector-filter:string")
@@ -62,11 +69,10 @@ REPLAY_TERM: Final = "m.x-opt-replay-start"
 """The name that a selector's replay start is compared with."""
 
 _OUR_DOMAIN: Final = "rewind:"
-_STARTS: Final = frozenset({REPLAY_START}.union(*(forms.start_names for forms in FILTER_FORMS)))
-_OF_VENDORS: Final = [name for forms in FILTER_FORMS for name in forms.names]
+_STARTS: Final = START_FILTERS | {REPLAY_START}
 _BY_NAME: Final[Mapping[str, Symbol]] = {
     name: name
-    for name in (REPLAY_START, *_OF_VENDORS, SELECTOR, NO_LOCAL, PROPERTIES, APPLICATION_PROPERTIES, SQL)
+    for name in (REPLAY_START, *FILTERS, SELECTOR, NO_LOCAL, PROPERTIES, APPLICATION_PROPERTIES, SQL)
 }
 _BY_CODE: Final[Mapping[int, Symbol]] = {
     0x0000_468C_0000_0003: NO_LOCAL,
@@ -91,7 +97,7 @@ class Filters:
     Attributes:
         selector: The selector, checked, without the replay start that was in it.
         properties: As received; so are ``application_properties`` and ``sql``.
-        message_filters: The filters of vendors' forms.
+        message_filter: The filter of a vendor's form.
         accepted: Keys of the entries that were understood, to be echoed with their values unchanged.
         unknown: Keys of the entries that were not understood.
         wants_stream_offset: Whether there is a filter whose clients read ``x-stream-offset``.
@@ -103,7 +109,7 @@ class Filters:
     properties: Mapping[Any, Any] | None = None
     application_properties: Mapping[Any, Any] | None = None
     sql: str | None = None
-    message_filters: tuple[MessageFilter, ...] = ()
+    message_filter: MessageFilter | None = None
     accepted: tuple[Symbol, ...] = ()
     unknown: tuple[Symbol, ...] = ()
     wants_stream_offset: bool = False
@@ -115,7 +121,8 @@ class Filters:
             sorted(each.items(), key=repr) for each in (self.properties, self.application_properties) if each
         ]
         texts = [text for text in (self.selector, self.sql) if text]
-        return "; ".join([*texts, *map(repr, maps), *map(repr, self.message_filters)])
+        own = [self.message_filter] if self.message_filter else []
+        return "; ".join([*texts, *map(repr, maps), *map(repr, own)])
 
 
 def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
@@ -148,7 +155,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
     selector, selector_start = _read_selector(values)
     starts = (
         from_rewind_filter(values[REPLAY_START]) if REPLAY_START in values else None,
-        *(forms.read_start(values) for forms in FILTER_FORMS),
+        start_of_filters(values),
         selector_start,
         answer,
     )
@@ -159,14 +166,10 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
         properties=_read(values, PROPERTIES, _is_map, "a map"),
         application_properties=_read(values, APPLICATION_PROPERTIES, _is_map, "a map"),
         sql=_read_text(values, SQL),
-        message_filters=tuple(
-            found for forms in FILTER_FORMS if (found := forms.read_filter(values)) is not None
-        ),
+        message_filter=message_filter_of(values),
         accepted=tuple(accepted),
         unknown=tuple(unknown),
-        wants_stream_offset=any(
-            forms.want_stream_offset and not forms.names.isdisjoint(values) for forms in FILTER_FORMS
-        ),
+        wants_stream_offset=not values.keys().isdisjoint(FILTERS),
     )
 
 
@@ -206,9 +209,8 @@ def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None
     text = _read_text(values, SELECTOR)
     if text is None or not text.strip():
         return None, None  # in JMS an empty selector is no selector (JMS 2.0 section 3.8.1.1)
-    for read_start in SELECTOR_STARTS:
-        if (start := read_start(text)) is not None:
-            return None, start
+    if (start := start_of_selector(text)) is not None:
+        return None, start
     try:
         start_text, rest = extract_equal(text, REPLAY_TERM)
     except TermError as error:

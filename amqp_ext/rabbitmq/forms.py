@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from amqp_ext.addresses.forms import AddressError, AddressForm, percent_decoded, quoted
+from amqp_ext.addresses.forms import AddressError, percent_decoded, quoted
 from amqp_ext.codec import Symbol, Timestamp
-from amqp_ext.filters.forms import FilterError, FilterForms, FilterValues, MessageTest
+from amqp_ext.filters.forms import FilterError, FilterValues, MessageTest
 from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import (
     MS_PER_DAY,
@@ -84,9 +84,6 @@ def topic_of_address(address: str) -> str | None:
         raise AddressError(f"the percent-encoded bytes in {address!r:.200} are not UTF-8") from None
     except ExchangeError as error:
         raise AddressError(str(error)) from None
-
-
-PATHS: Final = AddressForm(nodes=frozenset({MANAGEMENT}), queue_of=queue_of)
 
 
 _MEANINGFUL: Final = re.compile(r"[%/*>]|^[!#]")
@@ -176,6 +173,7 @@ def _word(word: str) -> str:
 STREAM_OFFSET_SPEC: Final = Symbol("rabbitmq:stream-offset-spec")
 STREAM_FILTER: Final = Symbol("rabbitmq:stream-filter")
 STREAM_MATCH_UNFILTERED: Final = Symbol("rabbitmq:stream-match-unfiltered")
+FILTERS: Final = (STREAM_OFFSET_SPEC, STREAM_FILTER, STREAM_MATCH_UNFILTERED)
 
 FILTER_VALUE: Final = Symbol("x-stream-filter-value")
 """The annotation that holds a message's filter value."""
@@ -205,11 +203,13 @@ class StreamFilter:
         return matches
 
 
-def _read_start(values: FilterValues) -> ReplayStart | None:
+def start_of(values: FilterValues) -> ReplayStart | None:
+    """The start that the values of a filter-set ask for, or None; raises ``ReplayStartError``."""
     return from_stream_offset_spec(values[STREAM_OFFSET_SPEC]) if STREAM_OFFSET_SPEC in values else None
 
 
-def _read_filter(values: FilterValues) -> StreamFilter | None:
+def stream_filter_of(values: FilterValues) -> StreamFilter | None:
+    """The condition on messages in the values of a filter-set, or None; raises ``FilterError``."""
     match_unfiltered = values.get(STREAM_MATCH_UNFILTERED, False)
     if not isinstance(match_unfiltered, bool):
         raise FilterError(STREAM_MATCH_UNFILTERED, f"is a boolean, not {shown(match_unfiltered)}.")
@@ -220,15 +220,6 @@ def _read_filter(values: FilterValues) -> StreamFilter | None:
     if not all(map(is_text, texts)):
         raise FilterError(STREAM_FILTER, f"is a string or a list of strings, not {shown(wanted)}.")
     return StreamFilter(tuple(map(str, texts)), match_unfiltered)
-
-
-STREAM_FILTERS: Final = FilterForms(
-    names=frozenset({STREAM_OFFSET_SPEC, STREAM_FILTER, STREAM_MATCH_UNFILTERED}),
-    start_names=frozenset({STREAM_OFFSET_SPEC}),
-    read_start=_read_start,
-    read_filter=_read_filter,
-    want_stream_offset=True,
-)
 
 
 STREAM_OFFSET: Final = "rabbitmq"

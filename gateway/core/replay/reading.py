@@ -77,7 +77,8 @@ def compile_filters(
             tests.append(compile_properties_filter(filters.properties))
         if filters.application_properties is not None:
             tests.append(compile_application_properties_filter(filters.application_properties))
-        tests += [own.compile() for own in filters.message_filters]
+        if filters.message_filter is not None:
+            tests.append(filters.message_filter.compile())
     if not tests:
         return None
 

@@ -85,11 +85,11 @@ def test_rabbitmqs_filters_are_read_and_ask_for_stream_offsets() -> None:
         }
     )
     assert read.start == ReplayStart(StartKind.BEGINNING, missing=Missing.CLAMP)
-    assert read.message_filters == (StreamFilter(("red", "blue"), match_unfiltered=True),)
+    assert read.message_filter == StreamFilter(("red", "blue"), match_unfiltered=True)
     assert read.wants_stream_offset
     assert read.accepted == (STREAM_OFFSET_SPEC, STREAM_FILTER, STREAM_MATCH_UNFILTERED)
     alone = read_filter_set({key("f"): Described(STREAM_FILTER, "red")})
-    assert alone.message_filters == (StreamFilter(("red",)),)
+    assert alone.message_filter == StreamFilter(("red",))
     assert not read_filter_set({key("f"): Described(REPLAY_START, 5)}).wants_stream_offset
 
 
