@@ -218,7 +218,7 @@ def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None
     except SelectorError as error:
         raise FilterError(SELECTOR, f"is not a valid selector: {error}.") from None
     start = None if start_text is None else parse_text(str(start_text), START_IN_SELECTOR)
-    return None if rest is None else rest.text, start
+    return rest, start
 
 
 def _read(values: FilterValues, name: Symbol, is_its_type: Callable[[Any], bool], what: str) -> Any:

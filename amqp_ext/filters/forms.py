@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from amqp_ext.codec import Symbol
-from amqp_ext.message.sections import MessageView
 
 FilterValues = Mapping[Symbol, Any]
 """The values of a filter-set by the names of their filters."""
-
-MessageTest = Callable[[MessageView], bool]
-"""Whether a message passes; raises ``CodecError`` if a section that it reads cannot be decoded."""
 
 
 class FilterError(ValueError):

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from amqp_ext.filters.forms import MessageTest
 from amqp_ext.message.sections import MessageView
 from amqp_ext.selector.evaluation import BINARY, EXACT, NUMBERS, STRING, kind_of
 from amqp_ext.selector.fields import PROPERTIES_FIELDS
+from amqp_ext.selector.selector import MessageTest
 
 # RabbitMQ's limit (rabbit_amqp_filter_prop, after section 7.1 "impose a limit on the complexity"): work done for
 # each message.

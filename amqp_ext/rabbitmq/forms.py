@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from amqp_ext.addresses.forms import AddressError, percent_decoded, quoted
 from amqp_ext.codec import Symbol, Timestamp
-from amqp_ext.filters.forms import FilterError, FilterValues, MessageTest
+from amqp_ext.filters.forms import FilterError, FilterValues
 from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import (
     MS_PER_DAY,
@@ -32,6 +32,7 @@ from amqp_ext.replay_start import (
     shown,
 )
 from amqp_ext.request_nodes import NOT_IMPLEMENTED, BadRequest
+from amqp_ext.selector.selector import MessageTest
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 
 MANAGEMENT: Final = "/management"

@@ -6,8 +6,8 @@ Message selectors: which messages a consumer wants, in SQL-like words.
 
 A selector is compiled when a link attaches, and then evaluated once for each message:
 
-    wanted = compile_selector("colour = 'red' AND JMSPriority > 5")
-    wanted.matches(message)
+    is_wanted = compile_selector("colour = 'red' AND JMSPriority > 5")
+    is_wanted(message)
 
 A JMS client cannot send our filters. So a selector may also carry a replay start, as one of the terms that it joins
 with AND at its top level: ``extract_equal`` takes such a term out.
@@ -15,35 +15,22 @@ with AND at its top level: ``extract_equal`` takes such a term out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from amqp_ext.message.sections import MessageView
 from amqp_ext.selector import parser
-from amqp_ext.selector.evaluation import NUMBERS, Evaluator, compile_condition, kind_of
+from amqp_ext.selector.evaluation import NUMBERS, compile_condition, kind_of
 from amqp_ext.selector.fields import Reference, resolve
 from amqp_ext.selector.lexer import SelectorError, Syntax
 
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """A compiled selector, and its text."""
-
-    text: str
-    _evaluate: Evaluator = field(repr=False, compare=False)
-
-    def matches(self, message: MessageView) -> bool:
-        """
-        Whether the selector is true for this message, neither false nor unknown.
-
-        Raises:
-            CodecError: A section that the selector reads cannot be decoded.
-        """
-        return self._evaluate(message) is True
+MessageTest = Callable[[MessageView], bool]
+"""Whether a message passes; raises ``CodecError`` if a section that it reads cannot be decoded."""
 
 
-def compile_selector(text: str) -> Selector:
+def compile_selector(text: str) -> MessageTest:
     """
-    Compile a JMS selector (JMS 2.0 section 3.8.1).
+    Compile a JMS selector (JMS 2.0 section 3.8.1): whether it is true for a message, neither false nor unknown.
 
     An empty text is no selector: it matches every message (section 3.8.1.1, "null or an empty string").
 
@@ -51,20 +38,22 @@ def compile_selector(text: str) -> Selector:
         SelectorError: The text is not a selector.
     """
     if not text.strip():
-        return Selector(text, lambda message: True)
-    return Selector(text, compile_condition(parser.parse(text), Syntax.JMS))
+        return lambda message: True
+    evaluate = compile_condition(parser.parse(text), Syntax.JMS)
+    return lambda message: evaluate(message) is True
 
 
-def compile_sql_filter(text: str) -> Selector:
+def compile_sql_filter(text: str) -> MessageTest:
     """
-    Compile an ``amqp:sql-filter`` (0x120, OASIS "AMQP Filter Expressions" section 6).
+    Compile an ``amqp:sql-filter`` (0x120, OASIS "AMQP Filter Expressions" section 6), as ``compile_selector`` does.
 
     The language is RabbitMQ's, except that UTC() is refused: a log read twice should give the same messages twice.
 
     Raises:
         SelectorError: The text is not a filter.
     """
-    return Selector(text, compile_condition(parser.parse(text, Syntax.SQL), Syntax.SQL))
+    evaluate = compile_condition(parser.parse(text, Syntax.SQL), Syntax.SQL)
+    return lambda message: evaluate(message) is True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +130,9 @@ class TermError(SelectorError):
     """A selector has the term that ``extract_equal`` takes out of it, but not where it can be taken out."""
 
 
-def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selector | None]:
+def extract_equal(text: str, identifier: str) -> tuple[str | int | None, str | None]:
     """
-    Take the term ``identifier = literal`` out of a JMS selector.
+    Take the term ``identifier = literal`` out of a JMS selector that is not empty.
 
     Returns:
         The literal, and the rest of the selector: ``(None, whole selector)`` if the identifier does not occur,
@@ -154,17 +143,17 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
         TermError: The identifier occurs twice, or elsewhere than in one top-level AND term with = and a string or an
             integer. Such a term cannot be honoured, and leaving it out would change the meaning of the selector.
     """
-    if not text.strip():
-        return None, compile_selector(text)
     wanted = resolve(identifier, Syntax.JMS, 0)
     found: list[Term] = []
     rest: list[Term] = []
     for term in split_conjunction(text):
         (found if term.reads(wanted) else rest).append(term)
-    if not found:
-        return None, compile_selector(text)
     if len(found) > 1:
         raise TermError(f"expected {identifier} once, found it again", found[1].node.start)
+    for term in rest:
+        compile_condition(term.node, Syntax.JMS)
+    if not found:
+        return None, text
     equation = found[0].comparison
     if (
         equation is None
@@ -177,13 +166,4 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
             f"joined to the others with AND, found {found[0].text}",
             found[0].node.start,
         )
-    if not rest:
-        return equation.value, None
-    first, last = rest[0].node, rest[-1].node
-    node = (
-        first
-        if first is last
-        else parser.And(tuple(term.node for term in rest), start=first.start, end=last.end)
-    )
-    left = " AND ".join(term.text for term in rest)
-    return equation.value, Selector(left, compile_condition(node, Syntax.JMS))
+    return equation.value, " AND ".join(term.text for term in rest) or None

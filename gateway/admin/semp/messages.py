@@ -177,7 +177,7 @@ def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
     if not selector:
         return Wanted(patterns, matches)
     try:
-        return Wanted(patterns, matches, Search(compile_selector(selector).matches))
+        return Wanted(patterns, matches, Search(compile_selector(selector)))
     except SelectorError as error:
         raise SempError("INVALID_PARAMETER", f"`selector` is none: {error}") from None
 

@@ -70,9 +70,9 @@ def compile_filters(
     tests: list[Callable[[MessageView], bool]] = []
     with refusing(SelectorError, PropertyFilterError, field=Symbol("filter")):
         if filters.selector is not None:
-            tests.append(compile_selector(filters.selector).matches)
+            tests.append(compile_selector(filters.selector))
         if filters.sql is not None:
-            tests.append(compile_sql_filter(filters.sql).matches)
+            tests.append(compile_sql_filter(filters.sql))
         if filters.properties is not None:
             tests.append(compile_properties_filter(filters.properties))
         if filters.application_properties is not None:

@@ -208,7 +208,7 @@ def _for_selector(text: str, matches: Callable[[str], bool] | None) -> Search:
     equations = [equation for equation in comparisons if equation is not None and equation.operator == "="]
     keys = [key for key in map(_key, equations) if key is not None]
     longest = max(map(_needle, equations), key=len, default=b"")
-    return Search(selector.matches, matches, tuple(keys), (longest,) if longest else ())
+    return Search(selector, matches, tuple(keys), (longest,) if longest else ())
 
 
 def _key(equation: Equation) -> Key | None:

@@ -269,7 +269,7 @@ def test_who_waits_no_more_is_not_read_for() -> None:
 # --- Lists of the log, from either end, while log and archive change at every read ----------------------------------
 
 ALL = Wanted((), lambda topic: True)
-SOME = Wanted(("a",), "a".__eq__, Search(compile_selector("n > 7 and n < 55").matches))
+SOME = Wanted(("a",), "a".__eq__, Search(compile_selector("n > 7 and n < 55")))
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
