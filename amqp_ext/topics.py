@@ -345,42 +345,33 @@ class SubscriptionTrie(Generic[K]):
         self._next_ordinal = 0
         self._remembered: dict[str, tuple[K, ...]] = {}
 
-    def add(self, pattern: TopicPattern, key: K) -> bool:
-        """Subscribe ``key`` to ``pattern``. False if it already was."""
+    def add(self, pattern: TopicPattern, key: K) -> None:
+        """Subscribe ``key`` to ``pattern``; does nothing if it is already."""
         patterns = self._patterns.get(key)
         if patterns is None:
             patterns = self._patterns[key] = set()
             self._ordinals[key] = self._next_ordinal
             self._next_ordinal += 1
-        elif pattern in patterns:
-            return False
-        patterns.add(pattern)
-        self._root(pattern).put(pattern, self._ordinals[key], key)
-        self._remembered.clear()
-        return True
+        if pattern not in patterns:
+            patterns.add(pattern)
+            self._root(pattern).put(pattern, self._ordinals[key], key)
+            self._remembered.clear()
 
-    def remove(self, pattern: TopicPattern, key: K) -> bool:
-        """Remove one subscription of ``key``. False if there was none."""
-        patterns = self._patterns.get(key)
-        if patterns is None or pattern not in patterns:
-            return False
+    def remove(self, pattern: TopicPattern, key: K) -> None:
+        """Remove one subscription of ``key``, if there is one."""
+        patterns = self._patterns.get(key, set())
+        if pattern not in patterns:
+            return
         patterns.remove(pattern)
         self._root(pattern).discard(pattern, self._ordinals[key])
         if not patterns:
             del self._patterns[key], self._ordinals[key]
         self._remembered.clear()
-        return True
 
-    def remove_all(self, key: K) -> int:
-        """Remove all subscriptions of ``key``. Returns how many there were."""
-        patterns = self._patterns.pop(key, None)
-        if patterns is None:
-            return 0
-        ordinal = self._ordinals.pop(key)
-        for pattern in patterns:
-            self._root(pattern).discard(pattern, ordinal)
-        self._remembered.clear()
-        return len(patterns)
+    def remove_all(self, key: K) -> None:
+        """Remove all subscriptions of ``key``."""
+        for pattern in tuple(self._patterns.get(key, ())):
+            self.remove(pattern, key)
 
     def match(self, topic: str) -> tuple[K, ...]:
         """Keys subscribed to ``topic``, each once, in the order in which they were first added."""

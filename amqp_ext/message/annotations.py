@@ -256,7 +256,8 @@ class Splicer:
         """The front of one message; ``attempts`` and ``is_end`` are those of this message."""
         if bare and not (attempts or is_end or self._stream_offset):
             return self._front_like_the_last(message_id, time_ms, topic, content[:bare])
-        annotations = self._annotations(message_id, time_ms, topic)
+        self._prepare(message_id, time_ms, topic)
+        annotations = self._filled(self._start, message_id)
         if is_end or self._stream_offset:
             annotations = self._extended(annotations, message_id, is_end)
         if not bare and not attempts:
@@ -274,10 +275,6 @@ class Splicer:
             behind = len(ours) - len(self._start)
             self._theirs, self._joined_of, self._joined = theirs, self._start, joined[:-behind]
         return self._filled(self._joined, message_id)
-
-    def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:
-        self._prepare(message_id, time_ms, topic)
-        return self._filled(self._start, message_id)
 
     def _filled(self, start: bytes, message_id: int) -> bytes:
         """The start and the rest of the template, filled in with an id of the run that it was made for."""

@@ -15,7 +15,7 @@ readers of millions of messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError
@@ -495,19 +495,6 @@ def batch_of(fronts: Iterable[bytes], rests: Iterable[bytes]) -> bytes:
     for front, rest in zip(fronts, rests, strict=True):
         parts += (head_of(len(front) + len(rest)), front, rest)
     return b"".join(parts)
-
-
-def messages_of(envelope: bytes) -> Iterator[bytes]:
-    """
-    The messages in an envelope, in their order.
-
-    Raises:
-        CodecError: The bytes are not an envelope.
-    """
-    start = 0
-    for end in ends_of(envelope):
-        yield envelope[start + HEAD_SIZE : end]
-        start = end
 
 
 def ends_of(envelope: bytes) -> list[int]:

@@ -137,46 +137,44 @@ class History:
     """The archive's run at the last look; None before the first look, or when the archive cannot be read."""
 
     @property
-    def is_joined(self) -> bool:
-        """Whether the archive's run begins before the log and reaches its beginning."""
-        archived, log = self.archived, self.log
-        return (
-            archived is not None
-            and archived.generation == log.generation
-            and archived.first_id < log.first_id <= archived.last_id + 1
-            and archived.last_id < log.next_id
-        )
+    def _own(self) -> ArchivedRun | None:
+        """The archive's run; None if it is of another log, or not known."""
+        archived = self.archived
+        return archived if archived is not None and archived.generation == self.log.generation else None
+
+    @property
+    def joined(self) -> ArchivedRun | None:
+        """The archive's run, if it begins before the log and reaches its beginning."""
+        run, log = self._own, self.log
+        if run is None or not run.first_id < log.first_id <= run.last_id + 1 or run.last_id >= log.next_id:
+            return None
+        return run
 
     @property
     def first_id(self) -> int:
         """The oldest id that may be read."""
-        return self.archived.first_id if self.is_joined and self.archived else self.log.first_id
+        run = self.joined
+        return self.log.first_id if run is None else run.first_id
 
     @property
     def floor_ms(self) -> int:
         """History lacks no message that arrived from this time on, ms since the epoch."""
-        if not self.is_joined or self.archived is None:
-            return self.log.floor_ms
+        run = self.joined
         # Other messages of that millisecond may have been trimmed before the archive began.
-        return self.archived.first_ms + (self.archived.first_id > 1)
+        return self.log.floor_ms if run is None else run.first_ms + (run.first_id > 1)
 
     @property
     def archived_below(self) -> int:
         """Ids below this are known to be in the log's archive. Without an archive: one past the last committed id."""
         if not self.has_archive:
             return self.log.next_id
-        archived, log = self.archived, self.log
-        is_of_log = archived is not None and archived.generation == log.generation
-        return max(log.archived_id, archived.last_id if archived is not None and is_of_log else 0) + 1
+        run = self._own
+        return max(self.log.archived_id, 0 if run is None else run.last_id) + 1
 
     def is_archived(self, message_id: int) -> bool:
         """Whether the archive is known to have an id."""
-        archived = self.archived
-        return (
-            archived is not None
-            and archived.generation == self.log.generation
-            and archived.first_id <= message_id <= archived.last_id
-        )
+        run = self._own
+        return run is not None and run.first_id <= message_id <= run.last_id
 
     @property
     def says(self) -> str:
@@ -498,8 +496,6 @@ def taken_by(marks: Sequence[RetentionMark], patterns: Sequence[str]) -> TakenOu
     Args:
         patterns: Topic subscriptions, exceptions included; empty for every topic.
     """
-    if not marks:
-        return NOTHING
     found = NOTHING
     for mark in marks:
         topics, *before = json.loads(mark.rule)

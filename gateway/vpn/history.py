@@ -320,7 +320,7 @@ class LogHistory:
             return
         now = self.runtime.clock.seconds()
         is_recent = self._looked is not None and now - self._looked < LOOK_SECONDS
-        if is_recent and self._history.is_joined and not anew:
+        if is_recent and self._history.joined and not anew:
             return
         try:
             async with self._turns.turn(user):

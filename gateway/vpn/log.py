@@ -614,7 +614,5 @@ class LogHistogram(VpnPart):
         return Histogram(buckets, until, oldest, newest, archived)
 
     def _archived(self) -> Moment | None:
-        history = self._broker.history
-        if not history.is_joined or history.archived is None:
-            return None
-        return Moment(history.archived.first_id, history.archived.first_ms)
+        run = self._broker.history.joined
+        return None if run is None else Moment(run.first_id, run.first_ms)

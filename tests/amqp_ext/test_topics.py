@@ -193,8 +193,8 @@ def naive_match(subscriptions: dict[int, set[TopicPattern]], topic: str, reserve
 
 class TrieUnderChange(RuleBasedStateMachine):
     """
-    Adds, removes and matches in any order, compared with a dictionary. Each change returns whether it changed anything.
-    A match gives each key once, in the order of first adds, and a key's exceptions apply to that key only.
+    Adds, removes and matches in any order, compared with a dictionary. A match gives each key once, in the order of
+    first adds, and a key's exceptions apply to that key only.
     """
 
     def __init__(self) -> None:
@@ -204,8 +204,8 @@ class TrieUnderChange(RuleBasedStateMachine):
 
     @rule(one=_patterns, key=st.integers(0, 3))
     def add(self, one: TopicPattern, key: int) -> None:
-        is_new = one not in self.subscriptions.get(key, set())
-        assert [trie.add(one, key) for trie in self.tries.values()] == [is_new, is_new]
+        for trie in self.tries.values():
+            trie.add(one, key)
         self.subscriptions.setdefault(key, set()).add(one)
 
     @rule(one=_patterns, key=st.integers(0, 3), is_there=st.booleans())
@@ -213,16 +213,17 @@ class TrieUnderChange(RuleBasedStateMachine):
         patterns = self.subscriptions.get(key, set())
         if is_there and patterns:
             one = min(patterns, key=str)
-        was_there = one in patterns
-        assert [trie.remove(one, key) for trie in self.tries.values()] == [was_there, was_there]
+        for trie in self.tries.values():
+            trie.remove(one, key)
         patterns.discard(one)
         if not patterns:
             self.subscriptions.pop(key, None)
 
     @rule(key=st.integers(0, 3))
     def remove_all(self, key: int) -> None:
-        count = len(self.subscriptions.pop(key, ()))
-        assert [trie.remove_all(key) for trie in self.tries.values()] == [count, count]
+        self.subscriptions.pop(key, None)
+        for trie in self.tries.values():
+            trie.remove_all(key)
 
     @rule(topic=_topics)
     def match(self, topic: str) -> None:

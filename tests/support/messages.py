@@ -7,6 +7,7 @@ from typing import Any
 
 from amqp_ext import codec
 from amqp_ext.codec import Described, Symbol, ULong
+from amqp_ext.message.fields import HEAD_SIZE, ends_of
 from amqp_ext.message.sections import bare_offset
 from gateway.core.model import Row
 
@@ -39,6 +40,12 @@ def body_of(raw: bytes) -> bytes:
         if described.descriptor == DATA:
             body = described.value
     return body
+
+
+def messages_of(envelope: bytes) -> list[bytes]:
+    """The messages in the envelope of a batch, in their order."""
+    ends = ends_of(envelope)
+    return [envelope[start + HEAD_SIZE : end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def content_of(raw: bytes) -> str:

@@ -288,13 +288,9 @@ class ReadyQueue:
         return self
 
     def forget_all(self, parts: Mapping[int, Cursor]) -> None:
-        """See ``forget``."""
-        self.forget(parts[WHOLE])
-
-    def forget(self, cursor: Cursor) -> None:
         """Forget all messages; a new cursor begins."""
-        self.cursor = cursor
-        self.read_up_to = self.stored_up_to = cursor.floor
+        self.cursor = parts[self.part]
+        self.read_up_to = self.stored_up_to = self.cursor.floor
         self.oldest.clear()
         self.newest.clear()
         self.given_back.clear()
@@ -528,8 +524,8 @@ class PriorityReadyQueues:
     def forget_all(self, parts: Mapping[int, Cursor]) -> None:
         """Forget all messages; a new cursor begins."""
         self._noted.clear()
-        for priority, cursor in parts.items():
-            self._by_priority[priority].forget(cursor)
+        for queue in self.queues:
+            queue.forget_all(parts)
 
     def drop(self, ids: Collection[int]) -> None:
         """Remove these messages, whether they are ready or with flows."""

@@ -14,7 +14,6 @@ from amqp_ext import codec
 from amqp_ext.codec import CodecError, Described, Long, Symbol, Timestamp, UByte, UInt, ULong
 from amqp_ext.message import annotations as module
 from amqp_ext.message.annotations import OutgoingRow, Splicer, annotated
-from amqp_ext.message.fields import messages_of
 from amqp_ext.message.sections import (
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -29,7 +28,7 @@ from amqp_ext.message.sections import (
     split_front,
 )
 from amqp_ext.replay_id import format_replay_id
-from tests.support.messages import section
+from tests.support.messages import messages_of, section
 
 GENERATION = 0x0123_4567_89AB_CDEF
 ID = 123_456
@@ -279,7 +278,7 @@ def test_a_batch_has_the_messages_that_go_out_one_by_one(
     together = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
     for rows in batches:
         fronts = one_by_one.fronts(rows, attempts, end_id)
-        assert list(messages_of(together.batch(rows, attempts, end_id))) == [
+        assert messages_of(together.batch(rows, attempts, end_id)) == [
             front + content[bare:] for front, (_, _, _, bare, _, _, content) in zip(fronts, rows, strict=True)
         ]
         # Batches and single deliveries may alternate on one link, so neither may spoil the template of the other.

@@ -16,13 +16,19 @@ from amqp_ext.message.fields import (
     context_of,
     header_field,
     may_have_context,
-    messages_of,
     parse_context,
     priorities_of,
     priority_of,
 )
 from amqp_ext.message.sections import Header, bare_offset
-from tests.support.messages import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, data, section
+from tests.support.messages import (
+    APPLICATION_PROPERTIES,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    data,
+    messages_of,
+    section,
+)
 
 # --- Fields of the header, which are read once for equal headers ------------------------------------------------------
 
@@ -121,7 +127,7 @@ parts = st.lists(st.tuples(st.binary(max_size=400), st.binary(max_size=400)), ma
 def test_what_goes_in_comes_out(messages: list[tuple[bytes, bytes]]) -> None:
     """Messages of any bytes and sizes come out of their envelope in order, bit for bit."""
     envelope = batch_of([front for front, _ in messages], [rest for _, rest in messages])
-    assert list(messages_of(envelope)) == [front + rest for front, rest in messages]
+    assert messages_of(envelope) == [front + rest for front, rest in messages]
 
 
 def test_an_envelope_is_a_message() -> None:
@@ -144,7 +150,7 @@ def test_an_envelope_is_a_message() -> None:
 def test_what_is_no_envelope_is_told(envelope: bytes, offset: int) -> None:
     """Another section, another encoding or a cut is an error with its place, never a shorter list."""
     with pytest.raises(CodecError) as raised:
-        list(messages_of(envelope))
+        messages_of(envelope)
     assert raised.value.offset == offset
 
 

@@ -25,13 +25,14 @@ from amqp_ext.codec import (
     encode,
 )
 from amqp_ext.message.annotations import REPLAY_NAME, Splicer, annotated
-from amqp_ext.message.fields import batch_of, messages_of
+from amqp_ext.message.fields import batch_of
 from amqp_ext.message.sections import bare_offset
 from spark_bridge.columns.message_block import PADDING, EncodedMessages, Gathered, MessageBlock, Unusual
 from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from spark_bridge.columns.single_message import items
 from store.archive.columns import COLUMNS
 from tests.spark_bridge.reading import delivered
+from tests.support.messages import messages_of
 
 pytestmark = pytest.mark.spark
 GENERATION = 7
