@@ -246,8 +246,8 @@ def _positive(name: str, value: Any) -> int:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ArgumentError(f"{name} is a whole number of at least {least}, not {value!r:.80}")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= 2**40:
+        raise ArgumentError(f"{name} is a whole number from {least} to 2^40, not {value!r:.80}")
     return int(value)
 
 
