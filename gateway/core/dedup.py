@@ -140,7 +140,7 @@ class DedupWindow:
             stay, passed = ids, self._passed
             self._passed = 0
             if passed or first in kept:
-                wanted = kept.get(first, ids)
+                wanted = set(kept.get(first, ids))
                 stay = [one for one in ids[passed:] if one in wanted]
                 self.ids.difference_update([one for one in ids[passed:] if one not in wanted])
                 self._durable -= len(ids) - passed - len(stay)

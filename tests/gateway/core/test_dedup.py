@@ -152,6 +152,22 @@ def test_the_set_in_c_keeps_its_ids_and_lets_them_go() -> None:
     assert [sys.getrefcount(one) for one in ids] == before
 
 
+class Scanned(list[bytes]):
+    """A list in which nothing may be looked for, one place after the other."""
+
+    def __contains__(self, one: object) -> bool:
+        raise AssertionError("each of thousands of ids would be compared with all others")
+
+
+def test_forgetting_one_id_of_many_takes_linear_time() -> None:
+    """Of the ids of a publication, those that stay are looked up, not searched for."""
+    window, ids = DedupWindow(100, 0), Scanned(b"%d" % number for number in range(10))
+    window.publish(1, 0, ids)
+    window.committed(10)
+    window.forget({1: Scanned(ids[1:])})
+    assert len(window) == 9
+
+
 def test_what_is_durable_in_one_window_is_accepted_at_once() -> None:
     """Even if the id is being committed to another window, where it came a second time."""
     broker = new_broker()
