@@ -6,6 +6,7 @@ client of Event Hubs requires, looking at incoming frames before the engine does
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from amqp_ext.codec import CodecError, Described, Symbol, UInt, decode
@@ -139,6 +140,12 @@ def _explained(frame: bytes, start: int) -> bytes:
 BATCH_FORMAT: Final = 0x80013700
 """Message-format of a batch: each of its data sections is a message."""
 
+MOST_EVENTS: Final = 50_000
+"""The most events of a batch, which is taken in one step of 0.3 s. Event Hubs takes batches of 1 MB at most."""
+
+LEAST_EVENT: Final = 10
+"""The fewest octets that an event has in a batch: an empty data section in a data section."""
+
 LEAST_FRAME: Final = 512
 """No peer may ask for smaller frames (AMQP 1.0 section 2.7.1)."""
 
@@ -238,8 +245,13 @@ class IncomingFrames:
         The events of a batch, in their order.
 
         Raises:
-            CodecError: The content is no message with data sections, or one of its data sections holds no message.
+            CodecError: The content is no message with data sections, or one of its data sections holds no message; or
+                there are too many.
         """
+        if len(content) > MOST_EVENTS * LEAST_EVENT:
+            count = sum(1 for _ in islice(sections.walk(content), MOST_EVENTS + 1))
+            if count > MOST_EVENTS:
+                raise CodecError(0, f"a batch has at most {MOST_EVENTS:,} events")
         body = sections.body(content)
         if body.kind != "data" or not body.parts:
             raise CodecError(

@@ -17,6 +17,8 @@ from amqp_ext.event_hubs.forms import POSITION, from_position_selector
 from amqp_ext.event_hubs.frames import (
     BATCH_FORMAT,
     FIELDS,
+    LEAST_EVENT,
+    MOST_EVENTS,
     PADDING_BYTES,
     IncomingFrames,
     Padder,
@@ -530,3 +532,12 @@ def test_what_is_no_batch_is_refused(content: bytes, words: str) -> None:
     """One bad event is enough: a batch is taken as a whole or not at all."""
     with pytest.raises(CodecError, match=words):
         IncomingFrames.messages_of(content)
+
+
+def test_a_batch_has_a_bound_on_its_events() -> None:
+    """Events of a few octets each do not block the gateway for seconds."""
+    least = batch(event(""))
+    assert len(least) == LEAST_EVENT
+    assert len(IncomingFrames.messages_of(least * MOST_EVENTS)) == MOST_EVENTS
+    with pytest.raises(CodecError, match="a batch has at most 50,000 events"):
+        IncomingFrames.messages_of(least * (MOST_EVENTS + 1))
