@@ -9,7 +9,7 @@ and for the delivery-ids of a peer that numbers deliveries per link (``SeparateI
 
 Invariants: the work is bounded by the octets received. Memory is bounded by the largest frame, by the handles that the
 peer has in use, and by the unsettled deliveries of a peer that numbers them per link (``renumbered_count``). Octets
-that cannot be read as frames are handed on: the engine reports what is wrong with them.
+that are no frames are handed on: the engine reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -294,8 +294,9 @@ class FrameWalk:
             return frame, None
         try:
             performative, behind = decode(frame, start)
-        except CodecError:
-            return frame, None
+        except CodecError as error:
+            # An engine may take what we refuse, such as values without a bound on the work they cause.
+            return b"", self._bad_connection(DECODE_ERROR, f"a frame cannot be decoded: {error}")
         code = code_of(performative)
         channel = int.from_bytes(frame[6:8], "big")
         session = self._channels.get(channel)

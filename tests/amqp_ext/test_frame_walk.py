@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -149,6 +150,19 @@ def test_a_bad_frame_is_cut_out_and_what_is_behind_it_on_its_session() -> None:
     assert handed_on == OPENED + ATTACHED + begun + other + ended
     assert [type(finding) for finding in found] == [BadSession]
     assert walked(walk, [frame(BEGIN, BEGUN)])[1] == []
+
+
+def test_what_the_codec_refuses_is_not_left_to_the_engine() -> None:
+    """A peer could send what an engine takes and our codec does not, as a map of keys that all have one hash."""
+    keys = {UUID(int=number * (2**61 - 1)): None for number in range(1, 30)}
+    attach = ["n", UInt(0), False, *[None] * 10, keys]
+    walk = FrameWalk(LARGEST, 4)
+    handed_on, findings = walked(walk, [OPENED + frame(ATTACH, attach) + BOTH_ATTACHED])
+    assert handed_on == OPENED
+    assert walk.attached == []
+    (found,) = findings
+    assert isinstance(found, BadConnection)
+    assert (found.condition, "keys of one hash" in found.text) == ("amqp:decode-error", True)
 
 
 def test_handles_and_channels_are_told_in_the_order_in_which_they_come() -> None:
