@@ -95,8 +95,7 @@ class Unsettled(MutableMapping[int, int]):
 
     def _gone(self, ids: Iterable[int]) -> None:
         if self._locks is not None:
-            for i in ids:
-                self._locks.pop(i, None)
+            self.unlock(ids)
         if not self:
             self._turns.clear()
             self._noted = 0

@@ -339,16 +339,19 @@ class ReadyQueue:
 
     def peek(self, limit: int) -> list[int]:
         """At most ``limit`` next ready ids in order: without selectors, all of ``given_back`` or all of ``oldest``."""
+        if self.newest:
+            self._join()
         ids = self._peek(limit)
         if ids and ids[-1] >= self.held_at:
             del ids[bisect_left(ids, self.held_at) :]
         return ids
 
     def _peek(self, limit: int) -> list[int]:
-        if self.selectable is not None:
-            return self._peek_selectable(limit)
-        if self.read_up_to >= self.stored_up_to:
-            self._join()
+        selectable = self.selectable
+        if selectable is not None:
+            # A message that was taken out of the middle and returned is in both lists, but is ready only once.
+            ready = (i for i, _ in groupby(heapq.merge(self.given_back, self.oldest)))
+            return list(islice((i for i in ready if i in selectable), limit))
         if self.given_back:
             if not self.oldest:
                 known = bisect_right(self.given_back, self._known_up_to)
@@ -360,15 +363,6 @@ class ReadyQueue:
             boundary = self.given_back[0]
             return [i for i in self.oldest[:limit] if i < boundary]
         return self.oldest[:limit]
-
-    def _peek_selectable(self, limit: int) -> list[int]:
-        if self.read_up_to >= self.stored_up_to:
-            self._join()
-        selectable = self.selectable
-        assert selectable is not None
-        # A message that was taken out of the middle and returned is in both lists, but is ready only once.
-        ready = (i for i, _ in groupby(heapq.merge(self.given_back, self.oldest)))
-        return list(islice((i for i in ready if i in selectable), limit))
 
     def hand_out(self, ids: Sequence[int]) -> None:
         """Remove messages that are handed to a flow: the next ones, as ``peek`` returned them, or selected ones."""
