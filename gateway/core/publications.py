@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from amqp_ext.message.fields import priorities_of
-from gateway.core.dedup import Deduplication, Sifted
+from gateway.core.dedup import Deduplication, DedupWindow, Sifted
 from gateway.core.effects import Delays, Publication
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
@@ -250,8 +250,7 @@ class Publications:
 
     def sift(self, topic: str, ids: list[bytes], now_ms: int) -> Sifted | None:
         """Separate duplicates from new messages of a topic; None where all are new (``Deduplication.sift``)."""
-        routing = self._router.cached.get(topic) or self._router.route(topic)
-        return self.dedup.sift(self.dedup.windows_of(routing.numbers), ids, now_ms)
+        return self.dedup.sift(self._windows_of(topic), ids, now_ms)
 
     def has_window(self, topic: str) -> bool:
         """Whether an endpoint of this topic has a deduplication window."""
@@ -260,8 +259,13 @@ class Publications:
 
     def count_duplicates(self, topic: str, count: int) -> None:
         """Count messages of a topic that were not stored again because they are duplicates."""
-        for window in self.dedup.windows_of(self._router.route(topic).numbers) if count else ():
+        for window in self._windows_of(topic) if count else ():
             window.duplicates += count
+
+    def _windows_of(self, topic: str) -> list[DedupWindow]:
+        """The deduplication windows of a topic's endpoints."""
+        routing = self._router.cached.get(topic) or self._router.route(topic)
+        return self.dedup.windows_of(routing.numbers)
 
     def withdraw(self, publications: Sequence[Publication]) -> None:
         """Take back the newest publications, in order, before their commit: their ids are given out again."""

@@ -197,6 +197,17 @@ def test_what_is_durable_in_one_window_is_accepted_at_once() -> None:
     assert broker.publications.sift("both", [b"c"], 1) is None
 
 
+def test_duplicates_are_counted_without_routing_anew() -> None:
+    """Who sends the same messages again and again does not have their endpoints found again each time."""
+    broker = new_broker()
+    broker.create("q", EndpointKind.QUEUE, EndpointSettings(dedup_window=5), ("a",))
+    assert broker.publications.has_window("a")
+    routing = broker.router.cached["a"]
+    broker.publications.count_duplicates("a", 3)
+    assert [window.duplicates for window in broker.dedup.windows.values()] == [3]
+    assert broker.router.cached["a"] is routing
+
+
 def test_all_windows_have_a_bound_together() -> None:
     """A window of a billion ids is refused, and so are windows that are too large in total."""
     dedup = Deduplication()
