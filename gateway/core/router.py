@@ -290,20 +290,14 @@ class Router:
 
     def route(self, topic: str) -> TopicRouting:
         """Find the routing of a topic, and cache it."""
+        found = {*self.subscribers(topic)}
+        own = self._endpoints.get(topic_endpoint_of_topic(topic) or "")
+        if own is not None and own.kind is EndpointKind.TOPIC_ENDPOINT:
+            found.add(own)
+        everyone = sorted(found, key=lambda endpoint: endpoint.number)
         # A view shows the log: no message is put on it.
-        found = [self._endpoints[name] for name in self._trie.match(topic)]
-        matched = {endpoint for endpoint in found if not endpoint.kind.is_view}
-        for name, kind in (
-            (queue_of_topic(topic), EndpointKind.QUEUE),
-            (topic_endpoint_of_topic(topic), EndpointKind.TOPIC_ENDPOINT),
-        ):
-            own = self._endpoints.get(name or "")
-            if own is not None and own.kind is kind:
-                matched.add(own)
-        endpoints = tuple(sorted(matched, key=lambda endpoint: endpoint.number))
-        numbers = tuple(
-            sorted({endpoint.number for endpoint in (*found, *matched, *self.subscribers(topic))})
-        )
+        endpoints = tuple(endpoint for endpoint in everyone if not endpoint.kind.is_view)
+        numbers = tuple(endpoint.number for endpoint in everyone)
         return self._cache(topic, endpoints, numbers, logged=self._is_logged(topic))
 
     def route_from(self, origin: str, topic: str) -> TopicRouting:
