@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -97,6 +98,15 @@ _FIRST_PAIRS: Final = 5
 _LAST_DIGITS: Final = [b"%02x" % number for number in range(RUN)]
 _UINT_MAX: Final = 2**32 - 1
 _SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
+
+
+@dataclass(slots=True)
+class ReplayMark:
+    """The mark on replayed history that a reader gets."""
+
+    name: str
+    below: int | None = None
+    """Ids from this one on are not history; None while that is not known: then all ids are history."""
 
 
 class Splicer:

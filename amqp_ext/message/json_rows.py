@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from operator import itemgetter
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from amqp_ext.codec import CodecError, decode
-from amqp_ext.message.annotations import ERASED_TIME, OURS, REPLAY_NAME, OutgoingRow
+from amqp_ext.message.annotations import ERASED_TIME, OURS, REPLAY_NAME, OutgoingRow, ReplayMark
 from amqp_ext.message.json_message import (
     PLACES,
     SAID_ELSEWHERE,
@@ -360,18 +360,6 @@ _NOT_OURS: Final = OURS | SAID_ELSEWHERE
 _dumps: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class Mark(Protocol):
-    """The mark of a replay on the historical messages of a reader."""
-
-    @property
-    def name(self) -> str:
-        """The replay's name."""
-
-    @property
-    def below(self) -> int | None:
-        """Ids from this one on are not history. None while that is not known: then all messages are history."""
-
-
 class _Unusual(Exception):
     """A message or section is not in the usual encoding."""
 
@@ -385,7 +373,7 @@ class JsonRows:
         mark: The mark on history; None for no mark.
     """
 
-    def __init__(self, generation: int, mark: Mark | None = None) -> None:
+    def __init__(self, generation: int, mark: ReplayMark | None = None) -> None:
         self._mark = mark
         self._marked_fronts: dict[bytes, str] = {}
         self._replay_id = format_replay_id(generation, 0)[: -len("00000000-00000000")]

@@ -26,6 +26,7 @@ from fastapi import Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from amqp_ext.filters.filter_set import Filters
+from amqp_ext.message.annotations import ReplayMark
 from amqp_ext.message.json_rows import JsonRows
 from amqp_ext.replay_start import MAX_OFFSET, NAME_CHARACTERS, ReplayStart, ReplayStartError, from_options
 from amqp_ext.sasl import ANONYMOUS_USER
@@ -40,7 +41,7 @@ from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS, Responses, SempE
 from gateway.admin.semp.resources import serving_vpn, while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
-from gateway.core.replay.reading import ReplayMark, compile_filters
+from gateway.core.replay.reading import compile_filters
 from gateway.core.replay.starts import Resolved
 from gateway.ledger import Kind
 from gateway.logging import log_keys

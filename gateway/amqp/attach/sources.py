@@ -14,7 +14,7 @@ from proton import Described, Link, Terminus, symbol, timestamp, ulong
 from amqp_ext.addresses.address import Address, AddressKind, queue_topic
 from amqp_ext.addresses.forms import PartitionPosition
 from amqp_ext.filters.filter_set import REPLAY_START, Filters
-from amqp_ext.message.annotations import Splicer
+from amqp_ext.message.annotations import ReplayMark, Splicer
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from amqp_ext.terminus_fields import Lifetime, in_order
@@ -32,7 +32,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, ReplayRequest, Row
-from gateway.core.replay.reading import Pacer, ReplayMark, compile_filters
+from gateway.core.replay.reading import Pacer, compile_filters
 from gateway.core.replay.starts import Resolved
 from gateway.logging import log_keys
 

@@ -22,22 +22,13 @@ from amqp_ext.filters.property_filter import (
     compile_application_properties_filter,
     compile_properties_filter,
 )
-from amqp_ext.message.annotations import REPLAY_NAME
+from amqp_ext.message.annotations import REPLAY_NAME, ReplayMark
 from amqp_ext.message.sections import MessageView
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.errors import refusing
 from gateway.core.model import BARE, CONTENT, HELD, HELD_OF, ID, TIME_MS, TOPIC, TOPIC_OF, Row
-
-
-@dataclass(slots=True)
-class ReplayMark:
-    """The mark on replayed history that a reader gets."""
-
-    name: str
-    below: int | None = None
-    """Ids from this one on are not history; None while that is not known: then all ids are history."""
 
 
 class _MarkedView(MessageView):
