@@ -30,9 +30,10 @@ def page(clients: Sequence[Client], results: Sequence[Result], tables: Mapping[s
     lines = [
         "# Foreign clients",
         "",
-        "Other projects' AMQP clients are tried against a gateway. Each runs the same scenarios, through a small program",
-        "with one command line ([client.py](client.py)), on a gateway process of its own. `./run interop` tries all",
-        "clients and writes this page; `./run interop CLIENT...` tries some and does not; `--json` prints the results.",
+        "Other projects' AMQP clients are tried against a gateway. Each runs the same scenarios, through a small",
+        "program with one command line ([client.py](client.py)), on a gateway process of its own. `./run interop`",
+        "tries all clients and writes this page; `./run interop CLIENT...` tries some and does not; `--json` prints",
+        "the results.",
         "Each behaviour in the tables below is a function that describes it: [for all clients](scenarios.py),",
         "[for RabbitMQ's](rabbitmq_scenarios.py), [for Event Hubs'](event_hubs_scenarios.py).",
         "",
