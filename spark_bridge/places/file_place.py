@@ -129,7 +129,11 @@ class LogFile(StoredLog):
         self, ids: IdRange, names: Sequence[str], patterns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """See ``StoredLog.unchecked_pages``."""
-        (largest,) = self.one("select largest_bytes from log")
+        # The row is not written with each message (``extent``).
+        (largest,) = self.one(
+            "select max(largest_bytes, coalesce((select max(length(content)) from message where id > last_id), 0)) "
+            "from log"
+        )
         rows = PAGE_ROWS if "content" not in names else min(PAGE_ROWS, PAGE_BYTES // max(largest, 1))
         is_light = rows >= LIGHT_ROWS
         if not is_light:

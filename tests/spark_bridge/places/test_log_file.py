@@ -468,6 +468,19 @@ def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
     assert len(pages) < 8
 
 
+def test_a_page_is_bounded_before_the_log_s_row_has_the_largest_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log's row is written now and then: pages are bounded by messages that it does not count yet, too."""
+    log = StoredLog(tmp_path)
+    log.publish(8)
+    monkeypatch.setattr(file_place, "PAGE_BYTES", 20)
+    monkeypatch.setattr(file_place, "LIGHT_ROWS", 20)
+    with LogFile(Folder(log.path)) as file:
+        assert file.one("select largest_bytes from log") == (0,)
+        assert [len(page) for page in file.pages(file.extent())] == [1] * 8
+
+
 @pytest.mark.parametrize("fitting", [1, 40, 900])
 def test_pages_of_any_size_bring_each_message_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fitting: int
