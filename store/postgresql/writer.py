@@ -153,7 +153,7 @@ class PostgresWriter(GroupCommit):
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        is_closing = False
+        is_closing = has_told = False
         commits = 0
         while not is_closing:
             batches, is_closing = self._gather()
@@ -163,9 +163,12 @@ class PostgresWriter(GroupCommit):
                 self._commit(batches)
                 commits += 1
             elif time.monotonic() - self.confirmed_at >= HEARTBEAT_SECONDS:
-                self._beat()
+                self._write_all([])  # an empty commit proves that no other gateway has taken over
             if self._deposed is None and not is_closing:
                 self._clean_up(commits, is_idle=not batches)
+            if self._deposed is not None and not has_told:
+                has_told = True
+                self._on_commit([], self._deposed)
             # The batches' receipts refer to links, which may be detached long before the next batch comes.
             del batches
         if self._owed and self._deposed is None:
@@ -219,12 +222,6 @@ class PostgresWriter(GroupCommit):
         self._partitions.goes_on(transaction.last_id, transaction.trimmed_to)
         self._partitions.erased_ids.update(transaction.erased_ids)
         return None
-
-    def _beat(self) -> None:
-        """Make an empty commit, which proves that no other gateway has taken over."""
-        error = self._write_all([])
-        if isinstance(error, Deposed):
-            self._on_commit([], error)
 
     def _can_be_written(self, effects: Sequence[Effect]) -> bool:
         """See ``GroupCommit``."""

@@ -69,6 +69,17 @@ def test_an_idle_gateway_hears_that_it_was_deposed(gateway: Gateway, asked: Conn
     assert told.batches == []
 
 
+def test_a_gateway_that_finds_out_while_it_cleans_up_hears_that_it_was_deposed(
+    gateway: Gateway, asked: Connection
+) -> None:
+    """Its writer reports Deposed, although no batch and no heartbeat has found out."""
+    asked.execute(b"insert into route (number, endpoints) values (9, '{}')")
+    gateway.publish(1)  # soon after, it looks for routes without messages, and deletes this one
+    asked.execute(b"update log set epoch = epoch + 1")
+    assert isinstance(gateway.wait_for_error(), Deposed)
+    assert gateway.told[-1].batches == []
+
+
 def test_a_gateway_that_was_deposed_before_it_wrote_is_told(vpn: PostgresVpn, asked: Connection) -> None:
     """The heartbeat begins when the store is opened; a Deposed found before the writer starts is reported then."""
     store = vpn.stores().open(vpn.name, MADE_MS, OPTIONS)
