@@ -165,6 +165,13 @@ def back_up(
         )
     if to.exists() and not replace:
         raise StoreError("cannot back up to", to, "it exists already", "Use --replace, or give another name")
+    if Path(f"{to}-wal").exists():
+        # SQLite would apply it to the backup.
+        raise StoreError(
+            "cannot back up to", to, "it is in use: it has a write-ahead log", "Give another name"
+        )
+    if to.exists() and to.samefile(path):
+        raise StoreError("cannot back up to", to, "it is the store itself", "Give another name")
     with copies.made_beside(to) as (part, held):
         copy_pages(path, part, held, bytes_per_second=bytes_per_second, progress=progress, step=step)
         found = _mark(path, part)

@@ -142,6 +142,28 @@ def test_what_is_in_the_way_is_said(filled: Path, tmp_path: Path) -> None:
     assert state_of(to) == state_of(filled)
 
 
+def test_a_file_with_a_write_ahead_log_is_not_replaced(filled: Path, tmp_path: Path) -> None:
+    """
+    The file may be a store in use, this one as well, and SQLite would apply its write-ahead log to the backup. The
+    store itself, closed, is no place for its backup either: it would open as another log.
+    """
+    other = tmp_path / "other.db"
+    shutil.copy(filled, other)
+    with closing(writing_to(other)) as connection:
+        execute(filled, "pragma wal_checkpoint(truncate)")
+        connection.execute("update log set last_time = last_time + 1")
+        before = state_of(other)
+        with pytest.raises(StoreError, match="in use"):
+            back_up(filled, other, replace=True)
+        with pytest.raises(StoreError, match="in use"):
+            back_up(other, other, replace=True)
+        assert state_of(other) == before
+    with pytest.raises(StoreError, match="the store itself"):
+        back_up(filled, filled, replace=True)
+    back_up(filled, other, replace=True)
+    assert state_of(other) == state_of(filled)
+
+
 def test_an_unsound_copy_does_not_replace_a_sound_one(filled: Path, tmp_path: Path) -> None:
     """An unsound copy is kept under another name, in case there is no other backup."""
     to = tmp_path / "backup"
