@@ -201,10 +201,10 @@ def _old_files(storage: ArchiveStorage, entries: Sequence[str]) -> tuple[int, li
         ArchiveError: An entry is missing or damaged.
     """
     files: dict[str, dict[str, Any]] = {}
-    read = [(name, json.loads(storage.read(f"{OLD_FORM}/{name}") or b"{}")) for name in entries]
-    whole = [place for place, (_, entry) in enumerate(read) if "segments" in entry]
-    start = whole[-1] if whole else 0
     try:
+        read = [(name, json.loads(storage.read(f"{OLD_FORM}/{name}") or b"{}")) for name in entries]
+        whole = [place for place, (_, entry) in enumerate(read) if "segments" in entry]
+        start = whole[-1] if whole else 0
         for (name, entry), (_, later) in pairwise([*read[start:], read[-1]]):
             if later["number"] - entry["number"] not in (0, 1):
                 raise ArchiveError(f"The entry after {name} of the archive {storage.where} is missing.")

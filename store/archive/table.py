@@ -309,11 +309,19 @@ class ArchiveTable:
             max_commit_retries=_TRIES,
             app_transactions=[Transaction(name, number) for name, number in numbers.items()],
         )
-        with self._told():
-            self._table.create_write_transaction(
-                list(actions), "append", self._table.schema(), commit_properties=properties
-            )
-        state = self.refresh()
+        try:
+            with self._told():
+                self._table.create_write_transaction(
+                    list(actions), "append", self._table.schema(), commit_properties=properties
+                )
+            state = self.refresh()
+        except CommitConflict:
+            # An object store may have lost the answer to this very commit, and refused its repetition. No other writer
+            # names these files.
+            added = {action.path for action in actions if isinstance(action, AddAction)}
+            state = self.refresh()
+            if not added or not added <= {segment.file for segment in state.segments}:
+                raise
         self.sync()
         return state
 

@@ -11,12 +11,14 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from proton import symbol, timestamp, ulong
 
 from amqp_ext.replay_id import format_replay_id
@@ -315,13 +317,13 @@ def test_only_one_of_two_commits_is_taken(log: StoredLog, to: str) -> None:
     new = Segment("a.parquet", 51, 60, 51, 60, 10, 100, 0, 0)
     one.append(new, 0)
     with pytest.raises(CommitConflict):
-        other.append(new, 0)
+        other.append(replace(new, file="y.parquet"), 0)
     with pytest.raises(CommitConflict):
         one.append(new, 0)
     one.refresh(), other.refresh()
     one.exchange([replace(state.segments[0], file="c.parquet")], state.segments[:1], is_erasing=True)
     with pytest.raises(CommitConflict):
-        other.exchange([new], state.segments[:1], is_erasing=False)
+        other.exchange([replace(new, file="y.parquet")], state.segments[:1], is_erasing=False)
     for each in (one, other):
         each.refresh()
         with pytest.raises(CommitConflict):
@@ -330,6 +332,24 @@ def test_only_one_of_two_commits_is_taken(log: StoredLog, to: str) -> None:
         one.exchange([], [Segment("z.parquet", 1, 10, 1, 10, 10, 100, 0, 0)], is_erasing=False)
     with pytest.raises(DataLoss, match="is of generation"):
         one.create(8, None)
+
+
+def test_a_commit_whose_answer_is_lost_keeps_its_files(
+    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object store that repeats a commit refuses it for the first try: its files are the table's, and stay."""
+    commit = DeltaTable.create_write_transaction
+
+    def repeated(table: DeltaTable, *given: Any, **more: Any) -> None:
+        commit(table, *given, **more)
+        raise CommitFailedError("it exists already")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", repeated)
+    archiver(log, to, rows=20).run()
+    assert log.archived == 50
+    assert ids(archive=to) == log.logged
+    compact(storage_at(to), is_all=True)
+    assert ids(archive=to) == log.logged
 
 
 @pytest.mark.parametrize(
@@ -500,6 +520,9 @@ def test_an_old_archive_that_is_not_whole_is_not_converted(log: StoredLog, to: s
     old_form(to, log)
     (Path(to) / "_manifest" / f"{2:020}.json").unlink()
     with pytest.raises(ArchiveError, match=r"is missing"):
+        convert(storage_at(to))
+    (Path(to) / "_manifest" / f"{2:020}.json").write_text("{")
+    with pytest.raises(ArchiveError, match=r"is damaged"):
         convert(storage_at(to))
 
 
