@@ -239,6 +239,8 @@ class ArchiveReader:
     def read(self, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches, the same each time."""
         position, known = ids.first, ids.taken_below
+        tried: tuple[int, int, tuple[int, ...]] | None = None
+        """Where the log's part could not be read the last time, and what the log lacked then."""
         while position <= ids.last:
             state = self._table.refresh()
             self._check(state, ids)
@@ -269,23 +271,26 @@ class ArchiveReader:
                     continue  # archived and trimmed meanwhile
                 if self._selection.fail_on_data_loss:
                     raise
-                if self._log is not None:
-                    known = self._log.extent(self._selection).taken_below
+                live = None if self._log is None else self._log.extent(self._selection)
+                if live is not None:
+                    known = live.taken_below
                     if replace(ids, first=position, last=stop).lost_since(known):
                         say(
                             f"Of offsets {position} to {stop} a retention rule removed some from the log that "
                             "are not archived; they are left out."
                         )
-                position = self._behind_loss(position, stop, state, ids)
+                    if tried == (position, live.first, known):
+                        raise  # as in ``LiveLog.read``: a retry would give the same
+                    tried = (position, live.first, known)
+                position = self._behind_loss(position, stop, state, ids, live)
 
-    def _behind_loss(self, position: int, stop: int, state: State, ids: IdRange) -> int:
-        """The next id that the log or the archive has."""
+    def _behind_loss(self, position: int, stop: int, state: State, ids: IdRange, live: IdRange | None) -> int:
+        """The next id that the archive or the ``live`` log has."""
         found = state.first_from(position) or stop + 1
-        if self._log is not None:
-            live = self._log.extent(self._selection)
-            if live.generation == ids.generation and live.first > position:
+        if live is not None and live.generation == ids.generation:
+            if live.first > position:
                 found = min(found, live.first)
-            elif live.generation == ids.generation and live.last >= stop:
+            elif live.last >= stop:
                 return position  # nothing is lost here: the ids are there, and are read again
         found = min(found, ids.last + 1)
         say(f"Offsets {position} to {found - 1} are no longer in the log, nor archived; they are left out.")

@@ -163,7 +163,8 @@ class LiveLog(LogPlace, Protocol):
                     if batch.num_rows:
                         yield batch
             except DataLoss:
-                if self.extent(selection) == now:
+                later = self.extent(selection)
+                if replace(later, last=min(later.last, now.last)) == now:
                     raise
                 ids = replace(ids, first=reached)  # rows that were yielded cannot be taken back
                 continue

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Folder, Selection, parse
+from spark_bridge.places.archive_place import ArchivePlace
 from spark_bridge.places.broker_place import PAGE_ROWS, LogLink, address, filtered_here, survey
 from spark_bridge.places.file_place import LogFile
 from spark_bridge.places.log_place import LiveLog
@@ -85,6 +86,39 @@ def test_a_loss_is_told_where_the_log_has_not_changed_or_nothing_may_be_lost(
     """A loss is an error if the log has not changed, as a retry would give the same, and always by default."""
     with pytest.raises(DataLoss):
         offsets(TrimmedLog(changes=changes).read(selection, OFFSET, IdRange(1, 9, 1)))
+
+
+class StuckLog(LiveLog):
+    """A log from id 6 on that grows whenever it is looked at, and whose reads fail ten times at most."""
+
+    name = "stuck"
+
+    def __init__(self) -> None:
+        self.last = 9
+        self.left = 10
+
+    def extent(self, selection: Selection) -> IdRange:
+        self.last += 1
+        return IdRange(6, self.last, 1)
+
+    def plan(self, selection: Selection) -> IdRange:
+        return self.extent(selection)
+
+    def batches(
+        self, selection: Selection, columns: Columns, ids: IdRange
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        assert self.left, "the read is tried again for ever"
+        self.left -= 1
+        raise DataLoss("Unreadable.")
+
+
+@pytest.mark.parametrize("has_archive", [False, True])
+def test_a_log_that_cannot_be_read_is_told_though_it_grows(tmp_path: Path, has_archive: bool) -> None:
+    """A read that fails at the same id again is no loss to be left out, even if messages came meanwhile."""
+    log = StuckLog()
+    place = ArchivePlace(str(tmp_path), log) if has_archive else log
+    with pytest.raises(DataLoss, match="Unreadable"):
+        offsets(place.read(LENIENT, OFFSET, IdRange(6, 9, 1)))
 
 
 Message = tuple[int, int, str, int, int, bytes]
