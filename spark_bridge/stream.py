@@ -123,9 +123,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint starts."""
         asked = zip(self._places, self._options.selections, strict=True)
         plans = [place.plan(selection) for place, selection in asked]
-        offsets = self._offsets([(plan, plan.first) for plan in plans])
-        known = zip(offsets.items(), plans, strict=True)
-        return {name: _known(offset, plan.taken_below) for (name, offset), plan in known}
+        return {
+            name: _known(_offset(plan, plan.first), plan.taken_below)
+            for name, plan in zip(self._names, plans, strict=True)
+        }
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``, over all logs together."""
@@ -163,7 +164,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Adjoining id ranges of each log."""
         start = self._continued(start, end)
-        ranges = tuple(self._range(name, start[name], end[name]) for name in self._names)
+        ranges = [_range(start[name], end[name]) for name in self._names]
         parts = shares(self._options.partitions, ranges)
         return [part for part in parts if part.ids.first <= part.ids.last]
 
@@ -185,17 +186,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             asked = zip(self._places, self._options.selections, strict=True)
             self._watches = [place.watch(selection) for place, selection in asked]
         extents = [watch.extent() for watch in self._watches]
-        return self._offsets([(extent, extent.last + 1) for extent in extents])
-
-    def _offsets(self, places: list[tuple[IdRange, int]]) -> Offsets:
         return {
-            name: {"offset": offset, "generation": ids.generation or 0}
-            for name, (ids, offset) in zip(self._names, places, strict=True)
+            name: _offset(extent, extent.last + 1) for name, extent in zip(self._names, extents, strict=True)
         }
-
-    def _range(self, name: str, start: Offset, end: Offset) -> IdRange:
-        known = tuple(start.get(TAKEN_BELOW, ()))
-        return IdRange(start["offset"], end["offset"] - 1, end["generation"], known)
 
     def _continued(self, start: Offsets, end: Offsets) -> Offsets:
         """A query's offset, checked against the present logs: same urls, same generations, nothing lost."""
@@ -224,6 +217,16 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{start['generation']}. Set failOnDataLoss to false to continue with the present log."
             )
         return end | {"offset": 1} if made_anew else end
+
+
+def _offset(ids: IdRange, offset: int) -> Offset:
+    """A place in the log that has these ids."""
+    return {"offset": offset, "generation": ids.generation or 0}
+
+
+def _range(start: Offset, end: Offset) -> IdRange:
+    known = tuple(start.get(TAKEN_BELOW, ()))
+    return IdRange(start["offset"], end["offset"] - 1, end["generation"], known)
 
 
 def _known(offset: Offset, taken_below: Sequence[int]) -> Offset:

@@ -248,7 +248,7 @@ class ArchivedLog:
             places = _places(table, position, end, matches)
             if search.needles and places:
                 # Everything that a search compares comes before the body.
-                found = segments.envelopes(table)
+                found = table.column("envelope").to_pylist()
                 places = [p for p in places if any(needle in found[p] for needle in search.needles)]
             if not places:
                 return SearchPage(None, min(end, group.stop))

@@ -21,7 +21,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
@@ -643,22 +643,19 @@ def made_beside(to: Path) -> Iterator[tuple[Path, OpenFile]]:
 def _claimed(part: Path) -> OpenFile:
     while True:
         found = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        try:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ExitStack() as closing:
+            closing.callback(os.close, found)
+            try:
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(
+                    "cannot write", part, "another process is writing it", "Wait until it has ended"
+                ) from None
             # The process that had the lock until now may have renamed the file.
             if _is_named(found, part):
                 os.ftruncate(found, 0)
+                closing.pop_all()
                 return found
-            os.close(found)
-        except BlockingIOError:
-            os.close(found)
-            raise StoreError(
-                "cannot write", part, "another process is writing it", "Wait until it has ended"
-            ) from None
-        except BaseException:
-            with suppress(OSError):
-                os.close(found)
-            raise
 
 
 def _is_named(held: OpenFile, part: Path) -> bool:

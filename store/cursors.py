@@ -301,9 +301,8 @@ class DroppedCursor:
                 self._let_go_between(tables, part, max(first - 1, floor), last)
             self._add_range(tables, part, first, last)
         # References and delayed messages may be above ``up_to`` as well.
-        self._drop_referred("reference", tables, first, stop, has_held=has_held)
-        self._drop_referred("delayed", tables, first, stop, has_held=has_held)
-        self._drop_referred("last_value", tables, first, stop, has_held=has_held)
+        for table in ("reference", "delayed", "last_value"):
+            self._drop_referred(table, tables, first, stop, has_held=has_held)
 
     def _let_go_of_piece(self, tables: ShortTables, part: int, floor: int) -> bool:
         """Release some held messages of a part, and raise its floor. Returns whether the part is finished."""
@@ -342,8 +341,7 @@ class DroppedCursor:
         )
         if count:
             self._drop_referred(table, tables, 0, last + 1, has_held=has_held)
-        is_through: bool = count < PIECE_ROWS
-        return is_through
+        return bool(count < PIECE_ROWS)
 
     def _drop_delayed(self, tables: ShortTables, *, has_held: bool) -> bool:
         """Release some delayed messages. Returns whether those were the last."""

@@ -305,17 +305,7 @@ class Writer(Protocol):
 
 
 class LogPage(NamedTuple):
-    """Logged messages in the order of their ids."""
-
-    rows: list[Row]
-    position: int
-    """The next id to be read: everything below it was considered."""
-    columns: Columns | None = None
-    """The rows as columns, if they were read as columns."""
-
-
-class RoutedPage(NamedTuple):
-    """Messages of some routes in the order of their ids."""
+    """Messages of the log, or of some routes, in the order of their ids."""
 
     rows: list[Row]
     position: int
@@ -522,7 +512,7 @@ class Reader(LogProbe, Protocol):
 
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
-    ) -> RoutedPage:
+    ) -> LogPage:
         """
         Messages of some routes with ids above ``after`` and below ``end``, whether the log holds them or not.
 

@@ -42,8 +42,8 @@ HEADER_BYTES: Final = 512
 TOPIC_ROWS: Final = 10_000
 """Rows of a page that has topics or lengths without contents: some milliseconds."""
 
-MOST_VALUES: Final = 512
-"""Values of a page: as many as the store gives messages by their ids."""
+MOST_BY_ID: Final = 512
+"""Messages that one page gives by their ids."""
 
 MOST_MERGED: Final = 32
 """Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""
@@ -217,7 +217,7 @@ class PooledReader(ABC):
     @reads
     def values_page(self, cursor: int, position: int, end: int, now_ms: int) -> LogPage:
         """See ``store.ports.Reader``."""
-        most = min(MOST_VALUES, self._page_rows)
+        most = min(MOST_BY_ID, self._page_rows)
         ids = self._ids(
             "select message from last_value where cursor = ? and message >= ? and message < ? "
             "and (expires is null or expires > ?) order by message limit ?",

@@ -140,6 +140,11 @@ class StoreTransaction(ABC):
 
     def _define(self, effect: Effect) -> None:
         execute = self._execute
+        if isinstance(effect, LooksAtMessages):
+            self._flush()
+            if not (isinstance(effect, KeepValues) and effect.cursor in self._dropped):
+                self._change_messages(effect)
+            return
         match effect:
             case OpenCursor(number, parts, floor, given_out):
                 self._flush()
@@ -153,18 +158,6 @@ class StoreTransaction(ABC):
             case DropCursor():
                 self._flush()
                 self._drop_cursor(effect)
-            case (
-                AddReferences()
-                | ReleaseDelayed()
-                | CancelDelayed()
-                | CountAttempts()
-                | TrimLog()
-                | EraseMessages()
-                | KeepValues()
-            ):
-                self._flush()
-                if not (isinstance(effect, KeepValues) and effect.cursor in self._dropped):
-                    self._change_messages(effect)
             case HoldBack(cursor, held_back, in_order):
                 # As with moves: a dropped cursor gets no delayed messages.
                 if cursor not in self._dropped:

@@ -28,7 +28,7 @@ from gateway.vpn.feeds.endpoint_feed import floor_of, routes_of
 from gateway.vpn.state import VpnState
 from gateway.vpn.turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import RoutedPage
+from store.ports import LogPage
 
 MOST_MESSAGES: Final = 10_000
 """Messages that a replay keeps, at most: each may become a range of two cursors, which are written in one commit and
@@ -358,7 +358,7 @@ class _Search:
             self._take(page.rows, dict(attempts))
             after = page.position - 1
 
-    def _page(self, routes: list[int], after: int, end: int) -> tuple[RoutedPage, list[tuple[int, int]]]:
+    def _page(self, routes: list[int], after: int, end: int) -> tuple[LogPage, list[tuple[int, int]]]:
         reader = self._state.reader
         page = reader.routed_page(routes, after, end)
         rows = page.rows

@@ -32,7 +32,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from struct import unpack
 from typing import Final, NoReturn
 
 import numpy as np
@@ -56,8 +55,8 @@ from store.postgresql.database import (
     Database,
     ReadConnections,
     Value,
+    number,
     read_text,
-    schema_name,
 )
 
 NUMBERS: Final = {"id": 8, "time": 8, "checksum": 8, "route": 8, "bare": 4}
@@ -163,10 +162,11 @@ class LogTables(stored_log.StoredLog):
             ConnectionFailed: The server cannot be reached, or has no such Message VPN that this version reads.
         """
         password_file = None if schema.password_file is None else Path(schema.password_file)
-        self._database = Database(schema.dsn, password_file)
+        database = Database(schema.dsn, password_file)
         self._vpn = schema.vpn
         check_dsn(schema.dsn)
-        self._connections = ReadConnections(partial(self._database.connect, schema.vpn, "spark"), schema.vpn)
+        self.place = database.place_of(schema.vpn)
+        self._connections = ReadConnections(partial(database.connect, schema.vpn, "spark"), schema.vpn)
         try:
             # At the start nothing is waited for: a wrong name is reported immediately.
             self._ask(STANDING, patience_seconds=0)
@@ -224,13 +224,13 @@ class LogTables(stored_log.StoredLog):
             ((generation, first, last, marks, is_whole, is_standby, count, *values),) = self._ask(
                 statement, position, end, ids.generation or 0, PAGE_ROWS
             )
-            found = IdRange(_number(first), _number(last), _number(generation))
+            found = IdRange(number(first), number(last), number(generation))
             if found.last < end and is_standby == b"\1" and found.generation == ids.generation:
                 self._wait_for_replay(deadline, end, found.last)
                 continue
             stored_log.check_range(IdRange(position, ids.last, ids.generation), found)
             check_end(IdRange(ids.first, end, ids.generation), found.last)
-            rows = _number(count)
+            rows = number(count)
             page = batch(names, values) if rows else None
             if page is not None and (rows == PAGE_ROWS or is_whole != b"\1"):
                 end = page.column(0)[-1].as_py()
@@ -256,21 +256,14 @@ class LogTables(stored_log.StoredLog):
         )
         if not rows:
             return None
-        return [_number(found) for found, _ in rows], [
-            read_text((topic or b"").decode()) for _, topic in rows
-        ]
+        return [number(found) for found, _ in rows], [read_text((topic or b"").decode()) for _, topic in rows]
 
     # --- the connection -------------------------------------------------------------------------------------------
-
-    @property
-    def place(self) -> str:
-        """Server, database and schema."""
-        return f"{self._database.place}, schema {schema_name(self._vpn)}"
 
     def row(self, query: str, *texts: str) -> tuple[int, ...] | None:
         """See ``StoredLog.row``."""
         rows = self._ask(query, *texts)
-        return tuple(map(_number, rows[0])) if rows else None
+        return tuple(map(number, rows[0])) if rows else None
 
     def _ask(self, sql: str, *values: Value, patience_seconds: float | None = None) -> list[Answer]:
         """All rows of a statement; if the server goes away, waits for it or for the one that replaces it."""
@@ -328,13 +321,6 @@ def check_dsn(dsn: str) -> None:
 def _marks(text: bytes | None) -> list[stored_log.RuleMark]:
     """The marks in a result of ``MARKS``."""
     return [] if text is None else [stored_log.RuleMark(*mark) for mark in json.loads(text)]
-
-
-def _number(value: bytes | None) -> int:
-    assert value is not None
-    found: int
-    (found,) = unpack(">q", value)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class LogFile(StoredLog):
             ConnectionFailed: There is no such file, or this version cannot read it.
         """
         self._path = folder.file
+        self.place = str(self._path)
         self._identity = _identity(self._path)
         if not self._is_there():
             raise ConnectionFailed(
@@ -105,11 +106,6 @@ class LogFile(StoredLog):
                 f"{self._path} cannot be read: {error.strerror}. The user of this process needs the right to "
                 "read it."
             ) from error
-
-    @property
-    def place(self) -> str:
-        """The file."""
-        return str(self._path)
 
     @property
     def is_current(self) -> bool:

@@ -58,6 +58,8 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
     """The placeholder for a text parameter of a query."""
     KIND: ClassVar[str]
     """What a gateway stores the log in, as error messages call it."""
+    place: str
+    """The name of the log in error messages."""
 
     @abstractmethod
     def extent(self, *, up_to: int | None = None) -> IdRange:
@@ -71,11 +73,6 @@ class StoredLog(AbstractContextManager["StoredLog"], ABC):
     def settled_extent(self) -> IdRange:
         """The extent that a read is planned with."""
         return self.extent()
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """The name of the log in error messages."""
 
     @property
     def is_current(self) -> bool:

@@ -489,12 +489,6 @@ def tally_of(table: Any) -> list[tuple[str, int, int]]:
     return [(row["topic"] or "", row["size_count"], row["size_sum"] or 0) for row in found]
 
 
-def envelopes(table: Any) -> list[bytes]:
-    """Each message without its body: this includes everything before the body."""
-    found: list[bytes] = table.column("envelope").to_pylist()
-    return found
-
-
 def messages_at(table: Any, places: Sequence[int]) -> ArchivedMessages:
     """The messages of some rows (at least one), in the order of the rows."""
     chosen = _rows_at(table, places)

@@ -17,8 +17,8 @@ from store.cursors import header_priority
 from store.errors import StoreError
 from store.postgresql import packed, schema
 from store.postgresql.cursors import MESSAGES, PostgresShortTables
-from store.postgresql.database import Database, ReadConnection
-from store.postgresql.packed import Packed, number
+from store.postgresql.database import Database, ReadConnection, number
+from store.postgresql.packed import Packed
 from store.postgresql.schema import applied_migrations
 from store.promises import DAMAGED, WRONG_PRIORITY, Promise, promises, version_problem
 

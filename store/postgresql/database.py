@@ -271,6 +271,13 @@ Value: TypeAlias = int | str | bytes | Sequence[int] | Sequence[str]
 Answer: TypeAlias = "list[bytes | None]"
 """A row, in PostgreSQL's binary format."""
 
+
+def number(value: bytes | None) -> int:
+    """An integer from its binary format, of any size."""
+    assert value is not None
+    return int.from_bytes(value, signed=True)
+
+
 ANSWER_SECONDS: Final = 10.0
 """A server that does not answer for so long, to a statement that takes milliseconds, is given up, and another server is
 looked for. The kernel of a server whose processes were stopped still acknowledges packets: keepalives do not help."""
@@ -348,10 +355,6 @@ class ReadConnection:
         """Whether an answer is overdue, or has taken longer than ``seconds``. Any thread may call this."""
         asked = self._asked
         return asked is not None and time.monotonic() - asked[0] > min(asked[1], seconds)
-
-    def cut(self) -> None:
-        """Break the connection: a caller that waits for an answer returns. Any thread may call this."""
-        cut(self.connection)
 
     def _ask(self, sql: str, values: Sequence[Value]) -> list[Answer]:
         raw = self.connection.pgconn
@@ -460,7 +463,7 @@ class ReadConnections:
             seconds = CLOSE_SECONDS if self.closing.is_set() else inf
             for connection in list(self._open):
                 if connection.is_stuck(seconds):
-                    connection.cut()
+                    cut(connection.connection)
 
 
 def _encoded(value: Value) -> bytes:

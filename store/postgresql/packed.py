@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, are_sound, content_sums, is_sound, topic_sum
-from store.postgresql.database import ESCAPE, read_text, stored_text
+from store.postgresql.database import ESCAPE, number, read_text, stored_text
 from store.reading import cut_blob, cut_texts
 
 LOGGED: Final = "id, time, checksum, route, bare, null::integer as held, topic, content"
@@ -65,12 +65,6 @@ def bounded_page(rows: str, bound: str) -> str:
         f"sum(octet_length(content)) over before <= {bound} or row_number() over before = 1 as fits "
         f"from ({rows}) as page window before as (order by id rows unbounded preceding)) as page"
     )
-
-
-def number(value: bytes | None) -> int:
-    """An integer from its binary format, of any size."""
-    assert value is not None
-    return int.from_bytes(value, signed=True)
 
 
 class Packed:

@@ -172,11 +172,14 @@ class Partitions:
 
     def make_now(self, connection: Connection, first: int, last: int) -> None:
         """
-        Create the partitions of these ids, on the writer's connection, between two of its transactions.
+        Create the partitions of these ids that are missing, on the writer's connection, between two of its
+        transactions.
 
         Raises:
             psycopg.Error: A partition cannot be created.
         """
+        if self.has(first, last):
+            return
         # The holder of the lock may wait for a lost server. If two create the same partition, the server tells.
         is_mine = self._lock.acquire(timeout=LOCK_SECONDS)
         try:

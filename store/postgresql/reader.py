@@ -20,7 +20,7 @@ import psycopg
 from gateway.core.log import RetentionMark, taken_by
 from gateway.core.model import ID, Row
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed, TakenOut
-from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
+from store.ports import MAX_ID, DiskUse, LogPage, StoreOptions
 from store.postgresql import packed
 from store.postgresql.cursors import PostgresShortTables
 from store.postgresql.database import (
@@ -31,12 +31,13 @@ from store.postgresql.database import (
     ReadConnection,
     ReadConnections,
     Value,
+    number,
     numbered,
     read_text,
 )
-from store.postgresql.packed import Packed, number
+from store.postgresql.packed import Packed
 from store.property_index import IndexedSpan
-from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
+from store.reading import MOST_BY_ID, MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
 
 T = TypeVar("T")
 
@@ -48,9 +49,6 @@ LEAST_OF_EACH: Final = 64
 
 ROOMY_ROWS: Final = 256
 """A reader with larger pages than this reads many of them."""
-
-MOST_IDS: Final = 512
-"""Messages that one page gives by their ids."""
 
 TALLY_SECONDS: Final = STATEMENT_MS / 1000 + ANSWER_SECONDS
 """Counting may take long."""
@@ -191,10 +189,10 @@ class PostgresReader(PooledReader):
     @reads
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
-    ) -> RoutedPage:
+    ) -> LogPage:
         """See ``store.ports.Reader``."""
         if not routes:
-            return RoutedPage([], end)
+            return LogPage([], end)
         most = self._page_rows if limit is None else min(limit, self._page_rows)
         is_merged = len(routes) <= MOST_MERGED
         stop = min(end, after + 1 + (MERGE_IDS if is_merged else SCAN_IDS))
@@ -223,12 +221,12 @@ class PostgresReader(PooledReader):
         self._check_told(found.told_id, stop)
         # A route whose messages were cut has at least ``of_each`` of them on the page.
         is_whole = is_whole and len(rows) < of_each
-        return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
+        return LogPage(rows, next_position(rows, stop, is_whole=is_whole))
 
     @reads
     def messages(self, ids: Sequence[int], *, with_held: bool = True) -> list[Row]:
         """See ``store.ports.Reader``. ``with_held``: also give held messages."""
-        wanted = list(ids[: min(self._page_rows, MOST_IDS)])
+        wanted = list(ids[: min(self._page_rows, MOST_BY_ID)])
         if not wanted:
             return []
         which = "id = any($1::bigint[]) and id <= $2::bigint"

@@ -293,7 +293,7 @@ class PostgresWriter(GroupCommit):
                     # Partitions created inside a transaction that was left open would be rolled back with it.
                     make_idle_sure(self._connection)
                     if transaction is not None and transaction.last_id:
-                        self._make_partitions(transaction.first_id, transaction.last_id)
+                        self._partitions.make_now(self._connection, transaction.first_id, transaction.last_id)
                     commit(self._connection, whole)
                     if not self._warnings:
                         break
@@ -368,10 +368,6 @@ class PostgresWriter(GroupCommit):
             yield
         finally:
             self._waits_since = None
-
-    def _make_partitions(self, first: int, last: int) -> None:
-        if not self._partitions.has(first, last):
-            self._partitions.make_now(self._connection, first, last)
 
     def _roll_back(self) -> None:
         """End the failed transaction; if that is impossible, close the connection."""

@@ -47,7 +47,8 @@ class Checkpointer:
         self._written_bytes = 0
         self._end_before = 0
         self._wanted = threading.Event()
-        self._ready = False
+        self.is_ready = False
+        """A checkpoint was made, and the WAL can restart."""
         self._closing = False
         self._scrubs = False
         """The WAL is to be truncated to nothing."""
@@ -66,11 +67,6 @@ class Checkpointer:
             self._written_bytes = 0
             self._wanted.set()
 
-    @property
-    def is_ready(self) -> bool:
-        """A checkpoint was made, and the WAL can restart."""
-        return self._ready
-
     def scrub(self) -> None:
         """Remove old versions of pages: the whole WAL is to go into the file, and to be truncated."""
         self.scrubbed.clear()
@@ -86,17 +82,17 @@ class Checkpointer:
 
     def wake(self) -> None:
         """A reader that may have blocked a checkpoint is gone: continue."""
-        if not self._ready:
+        if not self.is_ready:
             self._wanted.set()
 
     def restart_wal(self, writer: apsw.Connection) -> None:
         """Called by the writer between transactions: restart the WAL if a checkpoint has been made."""
-        if self._ready:
+        if self.is_ready:
             scrubs = self._scrubs
             is_done = (
                 _begun_anew(writer, "truncate", SCRUB_MS) if scrubs else _begun_anew(writer, "restart", 0)
             )
-            self._ready = not is_done
+            self.is_ready = not is_done
             if scrubs and is_done:
                 note_cut_off(writer)
                 self._scrubs = False
@@ -148,7 +144,7 @@ class Checkpointer:
             return
         # In frames. Little is left, or PASSIVE has at least passed the last round's end: then no reader blocks it.
         is_little = (end - done) * PAGE_BYTES <= self._checkpoint_bytes
-        self._ready = is_little or done >= self._end_before > 0
+        self.is_ready = is_little or done >= self._end_before > 0
         self._end_before = end
 
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -35,7 +34,7 @@ from store import copies
 from store.errors import DamagedMessage, StoreError
 from store.sqlite.check import check
 from store.sqlite.cursors import SqliteShortTables
-from store.sqlite.database import connect, connect_migrated, connect_reader, connect_writer
+from store.sqlite.database import connect, connect_migrated, connect_reader, connect_writer, errors_told
 from store.sqlite.log_row import read_log, write_log
 from store.sqlite.packed import CHECKED, sound_row
 from store.sqlite.schema import LAST_ID, PAGE_BYTES
@@ -117,17 +116,6 @@ def _copy(
             progress(done, backup.page_count * PAGE_BYTES)
             step(f"step {steps}")
             time.sleep(max(done / bytes_per_second - (time.monotonic() - began), 0))
-
-
-@contextmanager
-def errors_told(operation: str, path: Path) -> Iterator[None]:
-    """Turn errors of both SQLite libraries and of the operating system into a ``StoreError`` about this file."""
-    try:
-        yield
-    except (apsw.Error, sqlite3.Error, OSError) as error:
-        raise StoreError(
-            operation, path, error, "Check the disk, and the file with `rewind store check`"
-        ) from error
 
 
 class BackedUp(NamedTuple):
@@ -347,12 +335,10 @@ class SqliteTables(copies.StoreTables):
         self._path = path
         if not is_target and not path.is_file():
             raise StoreError("cannot copy", path, "there is no such file", "Name a store of a gateway")
-        try:
+        with errors_told("cannot open", path):
             # Before the copy is marked as complete, it need not survive a power cut. The mark's commit syncs all of it.
             self._connection = connect_migrated(path, synchronous="NORMAL")
             self._connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
-        except (apsw.Error, sqlite3.Error) as error:
-            raise StoreError("cannot open", path, error, "Check the disk") from error
         super().__init__(str(path.resolve()), SqliteShortTables(self._connection))
 
     def log(self) -> copies.LogRow | None:

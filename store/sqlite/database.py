@@ -33,6 +33,9 @@ NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256
 """Prepared statements kept for each connection: every row count of the multi-row inserts, and the others."""
 
+RESTORE: Final = "Restore it from a backup, or move it away to start with an empty store"
+"""What to do about a file that cannot be read."""
+
 BUSY_MS: Final = 5_000
 """How long a statement waits for a lock of another process: of a check, or a backup."""
 
@@ -66,7 +69,7 @@ def open_file(
         StoreError: It cannot be opened, is no database, is of a version that was never released, or is a copy that must
             not be opened, see ``store.copies``.
     """
-    try:
+    with errors_told("cannot open", path, RESTORE):
         connection = connect_migrated(path, synchronous=synchronous)
         with closing_if_it_fails(connection), connection:
             # The generation is random, so that a recreated log is never taken for the one before.
@@ -79,14 +82,18 @@ def open_file(
             tables = SqliteShortTables(connection)
             tables.update_spans(index)
             apply_priorities(tables, priorities)
-    except (apsw.Error, sqlite3.Error) as error:
-        raise StoreError(
-            "cannot open",
-            path,
-            error,
-            "Restore it from a backup, or move it away to start with an empty store",
-        ) from error
     return connection
+
+
+@contextmanager
+def errors_told(
+    operation: str, path: Path, hint: str = "Check the disk, and the file with `rewind store check`"
+) -> Iterator[None]:
+    """Turn errors of both SQLite libraries and of the operating system into a ``StoreError`` about this file."""
+    try:
+        yield
+    except (apsw.Error, sqlite3.Error, OSError) as error:
+        raise StoreError(operation, path, error, hint) from error
 
 
 @contextmanager
@@ -134,12 +141,9 @@ def applied_migrations(connection: apsw.Connection) -> list[str]:
 
 
 def _is_migrated(connection: apsw.Connection, path: Path) -> bool:
-    try:
+    with closing_if_it_fails(connection):
         applied = applied_migrations(connection)
         check_version(path, applied)
-    except BaseException:
-        connection.close()
-        raise
     return set(schema.MIGRATIONS) <= set(applied)
 
 

@@ -21,9 +21,9 @@ import apsw
 
 from gateway.core.model import ID, Columns, Row
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, StoreOptions
+from store.ports import MAX_ID, DiskUse, LogPage, StoreOptions
 from store.property_index import IndexedSpan
-from store.reading import MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
+from store.reading import MOST_BY_ID, MOST_MERGED, SCAN_IDS, PooledReader, named_topics, next_position, reads
 from store.sqlite import packed
 from store.sqlite.cursors import SqliteShortTables
 from store.sqlite.database import connect_reader, is_damage
@@ -110,11 +110,11 @@ class SqliteReader(PooledReader):
     @reads
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
-    ) -> RoutedPage:
+    ) -> LogPage:
         """See ``store.ports.Reader``."""
         most = self._page_rows if limit is None else min(limit, self._page_rows)
         if not routes:
-            return RoutedPage([], end)
+            return LogPage([], end)
         if len(routes) > MOST_MERGED:
             stop = min(end, after + 1 + SCAN_IDS)
             query = "from message where id > ? and id < ? and +route in (select value from json_each(?)) order by id"
@@ -126,7 +126,7 @@ class SqliteReader(PooledReader):
             query = _merge(size)
             values = [after, end, most, *routes, *repeat(NO_ROUTE, size - len(routes))]
         rows, is_whole, columns = self._bounded(packed.MESSAGE, query, values, most)
-        return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
+        return LogPage(rows, next_position(rows, stop, is_whole=is_whole), columns)
 
     @reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
@@ -134,7 +134,7 @@ class SqliteReader(PooledReader):
         return self._messages(ids, "")
 
     def _messages(self, ids: Sequence[int], condition: str) -> list[Row]:
-        wanted = ids[: min(self._page_rows, 512)]
+        wanted = ids[: min(self._page_rows, MOST_BY_ID)]
         if not wanted:
             return []
         # Filled up with the last one to a power of two, so that a handful of prepared statements serves every length.

@@ -14,7 +14,6 @@ from pathlib import Path
 import apsw
 
 from store import upgrade
-from store.errors import StoreError
 from store.ports import Durability, OnCommit, StoreOptions
 from store.recovery import RecoveredStore, recovered
 from store.sqlite import database, schema
@@ -69,16 +68,11 @@ class SqliteStore:
             index=options.index,
             priorities=options.priorities,
         )
-        try:
+        with (
+            database.closing_if_it_fails(self._opened),
+            database.errors_told("cannot read", path, database.RESTORE),
+        ):
             self.recovered = recover(path)
-        except apsw.Error as error:
-            self._opened.close()
-            raise StoreError(
-                "cannot read",
-                path,
-                error,
-                "Restore it from a backup, or move it away to start with an empty store",
-            ) from error
         self.reader = SqliteReader(path, options, self.recovered.largest_bytes, self.recovered.indexed)
         self._writer: SqliteWriter | None = None
 

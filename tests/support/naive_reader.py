@@ -9,11 +9,11 @@ from itertools import islice
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, TIME_MS, TOPIC, UNROUTED, Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed
-from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, SearchPage, TopicPage
 from tests.support.naive_store import NaiveStore
 
 
-def agree(page: LogPage | RoutedPage, expected: LogPage | RoutedPage, most: int) -> bool:
+def agree(page: LogPage, expected: LogPage, most: int) -> bool:
     """
     Whether a page has the naive reader's rows and position. A full page of a real reader may leave open what follows.
 
@@ -51,13 +51,13 @@ class NaivePages:
 
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
-    ) -> RoutedPage:
+    ) -> LogPage:
         assert UNROUTED not in routes
         assert list(routes) == sorted(set(routes))
         wanted = set(routes)
         most = self._page_rows if limit is None else min(limit, self._page_rows)
         rows = (row for row in self._rows(after + 1, end) if row[ROUTE] in wanted)
-        return RoutedPage(*self._page(rows, end, most))
+        return LogPage(*self._page(rows, end, most))
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         assert list(ids) == sorted(ids)

@@ -22,11 +22,11 @@ from gateway.core.erasing import with_markers
 from gateway.core.model import ID, ID_OF, ROUTE, Row, sizes_of
 from gateway.vpn.history import finished
 from gateway.vpn.state import VpnPart, VpnState
-from store.ports import RoutedPage
+from store.ports import LogPage
 
 T = TypeVar("T")
 
-Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
+Page: TypeAlias = "tuple[LogPage, list[tuple[int, int]]]"
 """Messages, and the failed deliveries of those that have any."""
 
 MOST_HOLDING_BACK: Final = 10_000
@@ -435,7 +435,7 @@ class EndpointFeed(VpnPart):
         rows = [row for row in self._cache.since(after + 1, position - after - 1) if row[ROUTE] in numbers]
         if len(rows) > count:
             rows, position = rows[:count], rows[count][ID]
-        return RoutedPage(rows, position), []
+        return LogPage(rows, position), []
 
     def read_head(self, limit: int) -> bool:
         """Read the messages that would be delivered next, if only the store has them; whether that is so."""
