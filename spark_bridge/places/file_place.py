@@ -82,21 +82,17 @@ class LogFile(StoredLog):
                 f"There is no {self._path}; path is the data folder of a gateway on this host"
                 f"{_neighbours(self._path)}."
             )
-        opened = ExitStack()
-        try:
-            uri = f"{self._path.absolute().as_uri()}?mode=ro"
-            database = opened.enter_context(adbc_driver_sqlite.connect(uri))
-            self._connection = opened.enter_context(AdbcConnection(database))
-            self._opened = opened
+        with ExitStack() as opened:
+            try:
+                uri = f"{self._path.absolute().as_uri()}?mode=ro"
+                database = opened.enter_context(adbc_driver_sqlite.connect(uri))
+                self._connection = opened.enter_context(AdbcConnection(database))
+            except FAILED as error:
+                raise self._unreadable(error) from error
             self.row(f"pragma busy_timeout = {BUSY_MS}")
             self.row("pragma query_only = on")
             self.extent()
-        except FAILED as error:
-            opened.close()
-            raise self._unreadable(error) from error
-        except BaseException:
-            opened.close()
-            raise
+            self._opened = opened.pop_all()
 
     def _is_there(self) -> bool:
         try:

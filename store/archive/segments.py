@@ -298,10 +298,8 @@ def _groups(file: Any, segment: Segment, where: str) -> list[RowGroup]:
     if missing:
         raise ArchiveError(f"{segment.file} of the archive {where} has no column {missing[0]}.")
     found = list(_pieces(file, segment))
-    bounds = [segment.first - 1, *(i for _, first, last, _ in found for i in (first, last)), segment.last + 1]
-    if any(left > right for left, right in pairwise(bounds)) or (
-        found and (found[0][1] < segment.first or found[-1][2] > segment.last)
-    ):
+    bounds = [segment.first, *(i for _, first, last, _ in found for i in (first, last)), segment.last]
+    if any(left > right for left, right in pairwise(bounds)):
         raise ArchiveError(f"{segment.file} of the archive {where} has ids that the table does not name.")
     stops = [first for _, first, _, _ in found[1:]] + [segment.last + 1]
     return [

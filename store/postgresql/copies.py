@@ -6,7 +6,7 @@ engines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -61,19 +61,17 @@ class PostgresTables(StoreTables):
         self._database = database
         self._vpn = vpn
         self.place = database.place_of(vpn)
-        try:
-            self._connection = database.connect(vpn, "copy")
-        except (psycopg.Error, OSError) as error:
-            raise StoreError("cannot open", self.place, error, "Check the url and the password") from error
-        try:
-            self._epoch = self._held(is_target=is_target)
-        except BaseException as error:
-            self._connection.close()
-            if isinstance(error, psycopg.Error):
-                raise StoreError("cannot open", self.place, error, "Check the database") from error
-            raise
+        with ExitStack() as opened:
+            try:
+                self._connection = opened.enter_context(closing(database.connect(vpn, "copy")))
+                self._epoch = self._held(is_target=is_target)
+                self._spans = attached_spans(self._connection)
+            except (psycopg.Error, OSError) as error:
+                raise StoreError(
+                    "cannot open", self.place, error, "Check the url, the password and the database"
+                ) from error
+            opened.pop_all()
         super().__init__(self.place, PostgresShortTables(self._connection))
-        self._spans = attached_spans(self._connection)
 
     def _is_waited_for(self) -> bool:
         """Whether a gateway has a session to take over the store. A session that has ended is shown for a moment."""

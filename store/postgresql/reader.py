@@ -124,14 +124,9 @@ class PostgresReader(PooledReader):
     # --- the connection -----------------------------------------------------------------------------------------
 
     @property
-    def connection(self) -> ReadConnection:
-        """The calling thread's connection; a lost one is replaced."""
-        return self.connections.mine
-
-    @property
     def _may_be_behind(self) -> bool:
         """Whether the server may be behind: a primary may have come back as a standby."""
-        return self._is_standby or self.connection.is_standby
+        return self._is_standby or self.connections.mine.is_standby
 
     def carry_out(self, read: Callable[[], T]) -> T:
         """See ``PooledReader``; after an error that may pass, the read is tried again for a while."""
@@ -183,7 +178,7 @@ class PostgresReader(PooledReader):
         self._check_told(found.told_id, stop)
         page = LogPage(rows, next_position(rows, stop, is_whole=is_whole))
         if self.known_marks is not None:
-            check_is_whole(self.connection, self.known_marks, position, page.position, patterns)
+            check_is_whole(self.connections.mine, self.known_marks, position, page.position, patterns)
         return page
 
     @reads
@@ -253,8 +248,8 @@ class PostgresReader(PooledReader):
         else:
             query = packed.bounded_page(rows, f"{self._page_bytes}")
         if most > ROOMY_ROWS:
-            self.connection.make_room()
-        (answer,) = self.connection.ask(query, values)
+            self.connections.mine.make_room()
+        (answer,) = self.connections.mine.ask(query, values)
         page = Packed(answer)
         found = page.rows(largest)
         if found is None:
@@ -267,7 +262,7 @@ class PostgresReader(PooledReader):
         """
         found: list[Row] = []
         query = f"select {packed.HELD} from ({rows}) as page limit {count}"
-        for checked in self.connection.ask(query, values):
+        for checked in self.connections.mine.ask(query, values):
             row = packed.sound_row(checked)
             if row is None:
                 error = DamagedMessage(number(checked[ID]))
@@ -311,7 +306,7 @@ class PostgresReader(PooledReader):
     @reads
     def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """See ``store.ports.Reader``."""
-        found = self.connection.ask(positions_since(self._newest), [times_ms])
+        found = self.connections.mine.ask(positions_since(self._newest), [times_ms])
         return [number(position) for (position,) in found]
 
     # --- the parts of pages -------------------------------------------------------------------------------------
@@ -320,7 +315,7 @@ class PostgresReader(PooledReader):
         self, kinds: Sequence[type], sql: str, values: Sequence[Any], *, is_long: bool = False
     ) -> list[Any]:
         bound = (TALLY_SECONDS,) if is_long else ()
-        rows = self.connection.ask(numbered(sql, values), values, *bound)
+        rows = self.connections.mine.ask(numbered(sql, values), values, *bound)
         columns = zip(kinds, zip(*rows, strict=True), strict=False)
         return list(zip(*[map(READ[kind], column) for kind, column in columns], strict=True))
 
@@ -336,7 +331,7 @@ class PostgresReader(PooledReader):
     def _indexed_ids(
         self, span: IndexedSpan, texts: Sequence[str], segments: range, ids: range, limit: int
     ) -> list[int]:
-        found = self.connection.ask(
+        found = self.connections.mine.ask(
             LOOK_UP, [segments[0], segments[-1], span.number, texts, ids.start, ids.stop, limit]
         )
         return [number(message_id) for (message_id,) in found]

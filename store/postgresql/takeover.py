@@ -50,11 +50,6 @@ def try_lock(connection: Connection, vpn: str) -> bool:
     return bool(is_mine)
 
 
-def unlock(connection: Connection) -> None:
-    """Release the lock."""
-    connection.execute(b"select pg_advisory_unlock_all()")
-
-
 STANDBY_SECONDS: Final = 10.0
 """How long the commits of a takeover may wait for a synchronous standby before the takeover is given up for now."""
 

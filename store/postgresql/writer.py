@@ -176,7 +176,7 @@ class PostgresWriter(GroupCommit):
         with suppress(psycopg.Error):
             if self._deposed is None:
                 # The session outlives its connection by some moments: the next gateway need not wait for that.
-                takeover.unlock(self._connection)
+                self._connection.execute(b"select pg_advisory_unlock_all()")
             self._connection.close()
 
     def _patience(self) -> float | None:

@@ -181,11 +181,6 @@ def is_damage(error: apsw.Error) -> bool:
     return isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.IOError)
 
 
-def engine() -> str:
-    """The engine that keeps the data, with its version, for people."""
-    return f"SQLite {apsw.sqlite_lib_version()}"
-
-
 def connect_writer(path: Path, *, synchronous: str) -> apsw.Connection:
     """A connection that writes; there must be one at a time."""
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)

@@ -59,7 +59,7 @@ class SqliteStore:
             StoreError: It cannot be opened or read, or is no database.
         """
         self._path = path
-        self.place, self.engine = str(path), database.engine()
+        self.place, self.engine = str(path), f"SQLite {apsw.sqlite_lib_version()}"
         self._options = options
         self._opened: apsw.Connection | None = database.open_file(
             path,

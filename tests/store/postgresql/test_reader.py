@@ -98,7 +98,7 @@ def test_a_reader_leaves_no_snapshot_behind(postgresql: Server, vpn: PostgresTab
     reader = vpn.open_reader(rows=7)
     for read in READS:
         read(reader)
-        pid = reader.connection.connection.info.backend_pid
+        pid = reader.connections.mine.connection.info.backend_pid
         found = postgresql.execute(
             f"select state, xact_start, backend_xmin from pg_stat_activity where pid = {pid}"
         )
@@ -108,13 +108,13 @@ def test_a_reader_leaves_no_snapshot_behind(postgresql: Server, vpn: PostgresTab
 def test_a_reader_cannot_write(vpn: PostgresTables) -> None:
     """Its connection refuses: the writer alone changes the store."""
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        vpn.open_reader().connection.connection.execute("delete from message")
+        vpn.open_reader().connections.mine.connection.execute("delete from message")
 
 
 def test_a_page_is_read_along_an_index(vpn: PostgresTables) -> None:
     """Pages are read along an index, without a sort or a sequential scan, though the tables have no statistics."""
     reader = vpn.open_reader(rows=7)
-    connection = reader.connection
+    connection = reader.connections.mine
     asked: list[str] = []
     ask = connection.ask
 
@@ -197,7 +197,7 @@ def test_a_server_that_stands_still_is_given_up(mortal: Server, monkeypatch: pyt
     monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.2,))
     with filled(mortal) as vpn:
         reader, closed = vpn.open_reader(), vpn.open_reader()
-        first = reader.submit(lambda: (reader.log_page(1, 26, ()), reader.connection)[1]).result(30)
+        first = reader.submit(lambda: (reader.log_page(1, 26, ()), reader.connections.mine)[1]).result(30)
         closed.submit(lambda: closed.log_page(1, 26, ())).result(30)
         monkeypatch.setattr(ReadConnection.ask, "__defaults__", (reader_module.ANSWER_SECONDS,))
         mortal.hold()
