@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -68,9 +69,10 @@ class DataFolder:
             return []
         found = [f"{self.path} {mode:04o}"]
         for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
-            mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
-            if mode & OTHERS:
-                found.append(f"{entry.name} {mode:04o}")
+            with suppress(FileNotFoundError):  # a check or a backup that ends removes its files
+                mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
+                if mode & OTHERS:
+                    found.append(f"{entry.name} {mode:04o}")
         return found
 
     def release(self) -> None:

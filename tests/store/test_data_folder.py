@@ -142,6 +142,24 @@ def test_what_others_may_read_is_named(tmp_path: Path) -> None:
     folder.release()
 
 
+def test_a_file_that_is_gone_meanwhile_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check or a backup that ends removes its files, and must not keep a gateway from starting."""
+    folder = DataFolder(tmp_path)
+    tmp_path.chmod(0o755)
+    scandir = os.scandir
+    (tmp_path / "default.db-wal").touch()
+
+    def scanned(path: Path) -> list[os.DirEntry[str]]:
+        found = list(scandir(path))
+        (tmp_path / "default.db-wal").unlink()
+        return found
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    assert folder.open_to_others() == [f"{tmp_path} 0755"]
+    monkeypatch.undo()
+    folder.release()
+
+
 # --- Checksums of messages ------------------------------------------------------------------------------------------
 
 Fields = tuple[int, int, str, int, int, bytes]
