@@ -253,7 +253,9 @@ class PostgresReader(PooledReader):
         page = Packed(answer)
         found = page.rows(largest)
         if found is None:
-            return self._one_by_one(rows, values, page.count), False, page
+            sound = self._one_by_one(rows, values, page.count)
+            # If there are none, the page was trimmed meanwhile, and looks different now.
+            return (sound, False, page) if sound else self._page(rows, values, limit)
         return found, page.is_whole and page.count < most, page
 
     def _one_by_one(self, rows: str, values: Sequence[Value], count: int) -> list[Row]:

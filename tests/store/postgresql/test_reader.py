@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ from gateway.core.effects import TrimTopics
 from gateway.core.log import RetentionMark
 from gateway.core.model import CONTENT, ID
 from store.checksum import HEAD_BITS, content_sum, head_of
-from store.errors import ReadFailed, TakenOut
+from store.errors import LogTrimmed, ReadFailed, TakenOut
 from store.postgresql import reader as reader_module
 from store.postgresql import standby as standby_module
 from store.postgresql.database import Database, ReadConnection
@@ -109,6 +109,23 @@ def test_a_reader_cannot_write(vpn: PostgresTables) -> None:
     """Its connection refuses: the writer alone changes the store."""
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         vpn.open_reader().connections.mine.connection.execute("delete from message")
+
+
+def test_a_damaged_message_that_is_trimmed_meanwhile_hides_no_other(
+    vpn: PostgresTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a page that is not sound are read one by one, and are gone: the log begins after the position."""
+    reader = vpn.open_reader()
+    vpn.execute("update message set content = 'y' where id = 1")
+    one_by_one = PostgresReader._one_by_one
+
+    def trimmed_before(self: PostgresReader, *page: Any) -> Any:
+        vpn.execute("update log set first_id = 10")
+        return one_by_one(self, *page)
+
+    monkeypatch.setattr(PostgresReader, "_one_by_one", trimmed_before)
+    with pytest.raises(LogTrimmed, match="the log begins at 10"):
+        reader.log_page(1, 26, ())
 
 
 def test_a_page_is_read_along_an_index(vpn: PostgresTables) -> None:
