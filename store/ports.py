@@ -155,6 +155,9 @@ class Store(Protocol):
 
         Args:
             on_commit: Called for every transaction, in order, on the writer's thread.
+
+        Raises:
+            StoreError: It cannot write.
         """
 
     def scrub(self, seconds: float) -> bool:

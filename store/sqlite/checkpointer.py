@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +57,9 @@ class Checkpointer:
         self._wal_file = -1
         self._wal_bytes = -1
         """The length that the WAL's file was given here; if the file has another length, SQLite has changed it."""
+        # Here, not on the thread: a gateway without a free file descriptor fails to open the store, and says so.
+        self._connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
+        self._connection.set_busy_timeout(BUSY_MS)
         self._thread = threading.Thread(target=self._run, name=f"checkpointer {path.stem}", daemon=True)
         self._thread.start()
 
@@ -125,21 +128,17 @@ class Checkpointer:
             os.close(self._wal_file)
 
     def _run(self) -> None:
-        connection = connect(self._path, apsw.SQLITE_OPEN_READWRITE)
-        connection.set_busy_timeout(BUSY_MS)
-        try:
+        with closing(self._connection):
             while True:
                 self._wanted.wait()
                 self._wanted.clear()
                 if self._closing:
                     return
                 with suppress(apsw.Error):
-                    self._checkpoint(connection)
-        finally:
-            connection.close()
+                    self._checkpoint()
 
-    def _checkpoint(self, connection: apsw.Connection) -> None:
-        ((busy, end, done),) = connection.execute("pragma wal_checkpoint(passive)")
+    def _checkpoint(self) -> None:
+        ((busy, end, done),) = self._connection.execute("pragma wal_checkpoint(passive)")
         if busy:
             return
         # In frames. Little is left, or PASSIVE has at least passed the last round's end: then no reader blocks it.

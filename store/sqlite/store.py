@@ -79,9 +79,10 @@ class SqliteStore:
     def start_writer(self, on_commit: OnCommit) -> SqliteWriter:
         """See ``store.ports.Store.start_writer``."""
         assert self._writer is None, "a file has one writer"
-        self._writer = SqliteWriter(
-            self._path, on_commit, self._options, self.recovered, self.reader.grow_largest
-        )
+        with database.errors_told("cannot open", self._path):
+            self._writer = SqliteWriter(
+                self._path, on_commit, self._options, self.recovered, self.reader.grow_largest
+            )
         self._close_opened()
         return self._writer
 

@@ -75,8 +75,8 @@ class SqliteWriter(GroupCommit):
         """See ``GroupCommit``."""
         super().__init__(on_commit, found, on_largest)
         self.confirmed_at = None  # no other gateway can have the file: this one holds the folder's lock
-        self._checkpointer = Checkpointer(path, options.checkpoint_bytes)
         self._connection = connect_writer(path, synchronous=options.synchronous)
+        self._checkpointer = Checkpointer(path, options.checkpoint_bytes)
         self._tables = SqliteShortTables(self._connection)
         self._execute = self._connection.cursor().execute
         """Prepared here, so that ``commit_now`` on the loop's thread creates no cursor."""

@@ -24,6 +24,7 @@ from gateway.core.effects import Effect
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, WHOLE
 from store.errors import StoreError, StoreTooNew
 from store.ports import Batch, Store, StoreOptions
+from store.sqlite import checkpointer
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.schema import PAGE_BYTES, migrations
@@ -54,6 +55,21 @@ def test_what_is_written_is_told_of_by_another_thread(tmp_path: Path) -> None:
     store.close()
     assert len(told) == 1
     assert threading.current_thread() not in told
+
+
+def test_a_store_whose_checkpoints_cannot_be_made_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its write-ahead log would grow for ever. That is known before the first message is accepted."""
+
+    def no_descriptor_left(path: Path, flags: int) -> apsw.Connection:
+        raise apsw.CantOpenError("unable to open database file")
+
+    monkeypatch.setattr(checkpointer, "connect", no_descriptor_left)
+    with closing(SqliteStores(tmp_path).open("orders", MADE_MS, OPTIONS)) as store:
+        with pytest.raises(StoreError, match=r"cannot open .*orders.db.*unable to open database file"):
+            store.start_writer(lambda batches, error: None)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("checkpointer")]
 
 
 def test_a_start_after_a_crash_makes_no_checkpoint(tmp_path: Path) -> None:

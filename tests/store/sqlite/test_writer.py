@@ -460,14 +460,14 @@ def fill(connection: apsw.Connection, total_bytes: int) -> None:
 
 def test_the_writer_is_left_alone_while_a_reader_holds_frames(path: Path, checkpointer: Checkpointer) -> None:
     """RESTART is not tried while a reader holds frames: the writer would have to checkpoint them once it ends."""
-    with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
+    with closing(writing_to(path)) as writer:
         fill(writer, MEGABYTE)
         with snapshot(path):
             for _ in range(3):
                 fill(writer, MEGABYTE)
-                checkpointer._checkpoint(beside)
+                checkpointer._checkpoint()
                 assert not checkpointer.is_ready
-        checkpointer._checkpoint(beside)
+        checkpointer._checkpoint()
         assert checkpointer.is_ready
         checkpointer.restart_wal(writer)
         assert not checkpointer.is_ready
@@ -478,25 +478,25 @@ def test_the_writer_is_left_alone_while_a_reader_holds_frames(path: Path, checkp
 
 def test_a_fast_writer_gets_its_restart(path: Path, checkpointer: Checkpointer) -> None:
     """A restart is due after a pass that copied all earlier frames, however much was written during the pass."""
-    with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
+    with closing(writing_to(path)) as writer:
         # The reader's snapshot limits the pass to the frames before it, as if the rest were written during the pass.
         fill(writer, 2 * MEGABYTE)
         with snapshot(path):
             fill(writer, MEGABYTE)
-            checkpointer._checkpoint(beside)
+            checkpointer._checkpoint()
             assert not checkpointer.is_ready
         fill(writer, MEGABYTE)
         with snapshot(path):
             fill(writer, MEGABYTE)
-            checkpointer._checkpoint(beside)
+            checkpointer._checkpoint()
             assert checkpointer.is_ready
 
 
 def test_a_restart_that_a_reader_prevents_is_tried_again(path: Path, checkpointer: Checkpointer) -> None:
     """A restart that a reader blocks gives up immediately, stays due, and succeeds after the reader has ended."""
-    with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
+    with closing(writing_to(path)) as writer:
         fill(writer, KILOBYTE)
-        checkpointer._checkpoint(beside)
+        checkpointer._checkpoint()
         assert checkpointer.is_ready
         with snapshot(path):
             fill(writer, KILOBYTE)
