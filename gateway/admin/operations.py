@@ -8,18 +8,19 @@ OpenAPI document needs, are made for that document.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, Signature, signature
 from typing import Any, Final, TypeAlias, TypeVar
 
 from fastapi import Depends, FastAPI, Request, Response, params
+from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.admin.rights import Right
-from gateway.admin.semp.envelope import REFUSALS, ROOT, Answer, Responses, answer, done, listed, one
+from gateway.admin.semp.envelope import REFUSALS, ROOT, Answer, Responses, SempError, answer, done, listed, one
 from gateway.admin.semp.paging import Pages
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,6 +91,28 @@ class LazyRoute(Route):
             made = self._made = await asyncio.get_running_loop().run_in_executor(None, self._make)
         scope["route"] = made
         await made.app(scope, receive, send)
+
+
+async def only_known(request: Request) -> None:
+    """
+    A dependency that refuses a parameter of the query which the operation does not take: where a misspelt one was
+    ignored, so would be what it limits.
+
+    Raises:
+        SempError: INVALID_PARAMETER, there is such a parameter.
+    """
+    known = set(_parameters(request.scope["route"].dependant))
+    for name in request.query_params:
+        if name not in known:
+            allowed = ", ".join(sorted(known))
+            raise SempError("INVALID_PARAMETER", f"Unknown parameter {name[:80]!r}; allowed here: {allowed}.")
+
+
+def _parameters(taker: Dependant) -> Iterator[str]:
+    """The names of the parameters of the query that an operation and its dependencies take."""
+    yield from (parameter.alias for parameter in taker.query_params)
+    for dependency in taker.dependencies:
+        yield from _parameters(dependency)
 
 
 class LazyRouter:

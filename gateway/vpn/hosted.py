@@ -362,7 +362,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             return "its clients are still leaving; try again"
         if broker.endpoints:
             names = ", ".join(sorted(broker.endpoints)[:3])
-            return f"it has {len(broker.endpoints)} queues and topic endpoints ({names} …); delete them first"
+            return f"it still has queues or topic endpoints, {len(broker.endpoints)} in all: {names}; delete them first"
         if broker.log.first_id < broker.log.next_id:
             return "its replay log has messages; trim it first, as with `rewind log trim live`"
         return None

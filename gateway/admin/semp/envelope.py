@@ -306,7 +306,9 @@ def tell_errors(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         kinds = {_KIND_OF.get(one["type"], "INVALID_PARAMETER") for one in error.errors()}
         status = kinds.pop() if len(kinds) == 1 else "INVALID_PARAMETER"
-        return told(request, SempError(status, " ".join(_sentence(request, e) for e in error.errors())))
+        # A parameter that the check of the right reads as well is in it twice.
+        sentences = dict.fromkeys(_sentence(request, one) for one in error.errors())
+        return told(request, SempError(status, " ".join(sentences)))
 
 
 def _methods(request: Request) -> set[str]:

@@ -179,7 +179,7 @@ def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
     try:
         return Wanted(patterns, matches, Search(compile_selector(selector)))
     except SelectorError as error:
-        raise SempError("INVALID_PARAMETER", f"`selector` is none: {error}") from None
+        raise SempError("INVALID_PARAMETER", f"The selector is not valid: {error}") from None
 
 
 def place_of(cursor: str | None) -> tuple[int, int] | None:

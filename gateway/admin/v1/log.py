@@ -35,7 +35,7 @@ from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
 from gateway.admin.http import ABORT
-from gateway.admin.operations import LazyRouter
+from gateway.admin.operations import LazyRouter, only_known
 from gateway.admin.rights import Subscribed, VpnQuery
 from gateway.admin.semp.envelope import CLIENTS_ROOT, REFUSALS, Responses, SempError, problem_of
 from gateway.admin.semp.resources import serving_vpn, while_waiting
@@ -538,7 +538,7 @@ _ANSWERS: Final[Responses] = {
     },
 }
 
-_ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"])
+_ROUTER = LazyRouter(CLIENTS_ROOT, tags=["messages"], dependencies=[Depends(only_known)])
 
 
 @dataclass(frozen=True, slots=True)

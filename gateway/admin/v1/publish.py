@@ -23,7 +23,7 @@ from amqp_ext.sasl import ANONYMOUS_USER
 from gateway.admin import rights
 from gateway.admin.administered_gateway import HttpClient
 from gateway.admin.administrators import Administrator, administrator_of, admitted
-from gateway.admin.operations import LazyRouter
+from gateway.admin.operations import LazyRouter, only_known
 from gateway.admin.rights import PublishedTo, VpnQuery
 from gateway.admin.semp import envelope
 from gateway.admin.semp.resources import LEFT, resources_of, serving_vpn
@@ -324,7 +324,7 @@ def _answer(request: Request, submission: Submission) -> JSONResponse:
     return JSONResponse({"data": data, "links": {"uri": str(request.url)}, "meta": meta})
 
 
-_ROUTER = LazyRouter(envelope.CLIENTS_ROOT, tags=["messages"])
+_ROUTER = LazyRouter(envelope.CLIENTS_ROOT, tags=["messages"], dependencies=[Depends(only_known)])
 
 
 @_ROUTER.operation("POST", "/publish", rights.PUBLISHED, responses=_RESPONSES, openapi_extra=_BODY)

@@ -152,6 +152,19 @@ def test_what_cannot_be_read_is_a_sentence(api: Api) -> None:
         refused(api, headers={**EVENTS, "Last-Event-ID": last})
 
 
+def test_a_parameter_that_is_not_known_is_refused(api: Api) -> None:
+    """A misspelt limit is not ignored: the sentence names what may be there; what is missing, it names once."""
+    error = refused(api, form="10m")
+    allowed = "from, limit, missing, name, selector, subscribe, until, vpn"
+    assert error["description"] == f"Unknown parameter 'form'; allowed here: {allowed}."
+    for query, sentence in (
+        ({"address": "q", "adress": "r"}, "Unknown parameter 'adress'; allowed here: address, vpn."),
+        ({}, "The attribute 'address' is missing."),
+    ):
+        answer = api.http.post("/v1/publish", params=query, content='{"body":"x"}')
+        assert (answer.status_code, answer.json()["meta"]["error"]["description"]) == (400, sentence)
+
+
 def test_events_go_on_live_without_a_gap(api: Api, gateway: RunningGateway) -> None:
     """
     Under load, history is followed by live messages. A browser that reconnects again and again has each message once,
