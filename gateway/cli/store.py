@@ -121,7 +121,7 @@ def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> Non
     from store.sqlite.store import message_file  # noqa: PLC0415
 
     os.nice(NICE)
-    with _told_to_the_user(), _bar("copied") as progress:
+    with _told_to_the_user(), _bar("copying") as progress:
         found = back_up(
             message_file(data, vpn),
             file,
@@ -155,7 +155,7 @@ def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int | Non
     from store.sqlite.store import message_file  # noqa: PLC0415
 
     path = message_file(data, vpn)
-    with _told_to_the_user(), _held(data), _bar("copied") as progress:
+    with _told_to_the_user(), _held(data), _bar("copying") as progress:
         found = put_in_place(file, path, replace=replace, skip_ids=skip_ids, progress=progress)
     click.echo(f"{path}: sound, {_renewed(found.before, found.log)}")
     if found.kept is not None:

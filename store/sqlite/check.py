@@ -33,7 +33,7 @@ def check(path: Path) -> list[str]:
     What is wrong with a file, a sentence each; empty if all is well. Reads the whole file: some seconds per gigabyte.
     """
     if not path.is_file():
-        return [f"there is no file {path}"]
+        return ["it is a folder; name a file in it" if path.is_dir() else f"there is no file {path}"]
     try:
         with closing(connect_reader(path)) as connection:
             connection.create_scalar_function("header_priority", header_priority, 2, deterministic=True)

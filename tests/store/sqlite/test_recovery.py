@@ -441,6 +441,7 @@ def test_a_missing_file_is_told_so_and_not_made(tmp_path: Path) -> None:
     """The check of a missing file creates none."""
     path = tmp_path / "x.db"
     assert check(path) == [f"there is no file {path}"]
+    assert check(tmp_path) == ["it is a folder; name a file in it"]
     assert list(tmp_path.iterdir()) == []
 
 
