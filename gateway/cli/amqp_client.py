@@ -7,9 +7,7 @@ its Container, which is slow, but fast enough here.
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +18,7 @@ from proton import Handler, SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from gateway.cli.options import as_one, credentials, password_of
+from gateway.cli.options import EXIT_INTERRUPTED, as_one, credentials, password_of
 from gateway.core.errors import ErrorCode
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
@@ -29,8 +27,6 @@ ANSWER_S = 20.0
 """Seconds to wait for the peer's open; without it, the peer does not speak AMQP: some servers only listen."""
 
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
-"""The status of a program that Ctrl-C ended, as shells have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +105,8 @@ class AmqpClient(MessagingHandler):
         Returns:
             The exit status: 0, 1 where something went wrong (said on stderr), 130 when interrupted.
         """
-        try:
-            status = self._run()
-            self.finish()
-        except BrokenPipeError:
-            # The reader of our output has closed it, such as `head`: that is no error.
-            _drop_output()
-            return 0
-        except OSError as error:
-            _drop_output()
-            click.echo(f"rewind: the output could not be written: {error.strerror or error}", err=True)
-            return EXIT_FAILED
+        status = self._run()
+        self.finish()
         if status:
             return status
         if self.problem is not None:
@@ -226,11 +213,6 @@ class AmqpClient(MessagingHandler):
             condition = event.transport.condition if event.transport is not None else None
             why = f": {condition.description}" if condition is not None and condition.description else ""
             self.fail(f"{self._gateway.url}: there is no connection, or it was lost{why}")
-
-
-def _drop_output() -> None:
-    """Discard what could not be written: Python would try to write it once more when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _trusted(authorities: Path | None) -> SSLDomain:

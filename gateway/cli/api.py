@@ -11,14 +11,16 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import click
@@ -115,8 +117,14 @@ class Api:
         Raises:
             NotDone: The request was refused, or the gateway cannot be reached.
         """
-        try:
+        with self._hinting(names):
             return self._ask(method, self._path(tree, names), body, query)
+
+    @contextmanager
+    def _hinting(self, names: tuple[str, ...]) -> Iterator[None]:
+        """A refusal of a request about the object at ``names`` says where to look, if there is none."""
+        try:
+            yield
         except NotDone as refused:
             if refused.status == "NOT_FOUND" and not self.as_json:
                 refused.hint = self._where_to_look(names, refused.message)
@@ -140,7 +148,8 @@ class Api:
 
     def all(self, tree: str, *names: str, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
         """Every object of a list, page by page."""
-        return islice(self._pages(self._path(tree, names), limit, query), limit)
+        with self._hinting(names):
+            yield from islice(self._pages(self._path(tree, names), limit, query), limit)
 
     def all_vpns(self) -> Iterator[dict[str, Any]]:
         """Every Message VPN, page by page."""
@@ -167,8 +176,9 @@ class Api:
         except HTTPError as error:
             hint = WHO_ASKS if error.code == HTTPStatus.UNAUTHORIZED else ""
             raise self.not_done(*_refusal(error), hint) from None
-        except (URLError, OSError) as error:
-            reason = getattr(error, "reason", error)
+        except (OSError, HTTPException, ValueError) as error:
+            # Where it is none of the system's, another server answers: in no HTTP, or in no JSON.
+            reason = getattr(error, "reason", error) if isinstance(error, OSError) else "another server is there"
             sentence = f"no gateway's administration at {self.url}: {reason}"
             absent = self.not_done(sentence, hint=WHERE_IT_IS)
             absent.is_absent = True
@@ -253,7 +263,12 @@ def verb(
 
 
 def _http_url(context: click.Context, option: click.Parameter, url: str) -> str:
-    if not url.startswith(("http://", "https://")):
+    try:
+        named = urlsplit(url)
+        is_valid = named.scheme in ("http", "https") and bool(named.hostname) and named.port != 0
+    except ValueError:  # the port is no number up to 65535, or a bracket is not closed
+        is_valid = False
+    if not is_valid or re.search(r"[\x00-\x20\x7f]", url):
         raise click.BadParameter(f"{url!r} is not an HTTP url; write http://HOST:PORT, or https:// for TLS")
     return url
 

@@ -5,6 +5,7 @@ stdout, what a person must know to stderr.
 """
 
 import difflib
+import errno
 import gc
 import json
 import os
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from gateway.config import Configuration, Overrides
 
 EXIT_BAD_CONFIGURATION = 2
+
+_OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of the operating system that, without the name of a file, are about standard output: verbs say themselves what
+is wrong with their files and connections."""
 
 NEVER_USED = ("numpy", "pandas", "rich")
 """Libraries that structlog and sqlite-utils import where they are installed, for functions that a gateway never calls.
@@ -87,6 +92,20 @@ class _Verbs(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, behind_the_verb(self, ctx, args))
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.filename is not None or error.errno not in _OF_OUTPUT:
+                raise
+            # What could not be written is discarded: Python would try to write it once more when it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if error.errno == errno.EPIPE:
+                # The reader of our output has closed it, such as `head`: that is no error.
+                ctx.exit(0)
+            click.echo(f"rewind: the output could not be written: {error.strerror}", err=True)
+            ctx.exit(1)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

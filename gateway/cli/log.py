@@ -115,6 +115,8 @@ def messages(api: Api, topics: tuple[str, ...], newest: bool, count: int, **quer
 )
 def erase(api: Api, messages: tuple[str, ...], reason: str, preview: bool, yes: bool, **wanted: Any) -> None:
     """Erase the content of messages, by ID (`123`, `rmid1:…`) or selector: in the log, its archive and on queues."""
+    if not messages and not wanted["selector"]:
+        raise click.UsageError("say which messages: by an ID, or by --selector")
     wanted |= _ids(messages)
     asked = {name: value for name, value in wanted.items() if value}
     found = api.act(*LOG, "redactMsg", body={**asked, "preview": True})

@@ -23,6 +23,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PROGRESS_SECONDS: Final = 2.0
 
+EXIT_INTERRUPTED: Final = 130
+"""The status of a program that Ctrl-C ended, as shells have it."""
+
 _GLOBAL: Final = {
     "--admin": ("URL", "Address of the gateway's administration."),
     "--url": ("URL", "Address of the gateway, for verbs that speak AMQP."),

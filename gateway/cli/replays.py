@@ -10,12 +10,14 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
 
 from gateway.cli.api import LOG, Api, NotDone, verb
+from gateway.cli.options import EXIT_INTERRUPTED
 from gateway.cli.words import counted
 from gateway.core.model import ENDED
 from gateway.core.replay.states import ReplayState
@@ -49,7 +51,7 @@ _clamp = click.option(
     default="fail",
     help="If the start is not in the log, begin at the nearest message that is.",
 )
-_is_topic = click.option("--topic-endpoint", is_flag=True, help="ENDPOINT is a topic endpoint, not a queue.")
+_is_topic = click.option("--topic-endpoint", is_flag=True, help="It is a topic endpoint, not a queue.")
 _keep_unlogged = click.option(
     "--keep-unlogged",
     "keepUnlogged",
@@ -122,6 +124,16 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
+@contextmanager
+def _waiting(name: str) -> Iterator[None]:
+    """Where Ctrl-C ends the waiting, say that it does not end what is waited for."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"rewind: {name} goes on; `rewind replay cancel` ends it", err=True)
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
 def _confirm(api: Api, path: tuple[str, str], body: dict[str, Any]) -> None:
     """
     Say what would be done, and ask the user to type the endpoint's name.
@@ -145,7 +157,10 @@ def _confirm(api: Api, path: tuple[str, str], body: dict[str, Any]) -> None:
 
 def _wait(api: Api, path: tuple[str, str], first: int) -> dict[str, Any]:
     """Wait until a replay is over, with a bar on stderr where that is a terminal; return the endpoint's state."""
-    with click.progressbar(length=1, label="initializing", file=sys.stderr, show_eta=True) as bar:
+    with (
+        _waiting(f"the replay of {path[1]}"),
+        click.progressbar(length=1, label="initializing", file=sys.stderr, show_eta=True) as bar,
+    ):
         while True:
             shown: dict[str, Any] = api.look(*path)
             state = shown["replayState"]
@@ -321,7 +336,10 @@ def _ended(api: Api, begun: dict[str, Any]) -> dict[str, Any]:
     name, first = begun["replayName"], begun["firstMsgId"]
     length = begun["lastMsgId"] + 1 - first
     screen = sys.stderr if sys.stderr.isatty() else io.StringIO()
-    with click.progressbar(length=max(length, 1), label=name, file=screen, show_eta=True) as bar:
+    with (
+        _waiting(name),
+        click.progressbar(length=max(length, 1), label=name, file=screen, show_eta=True) as bar,
+    ):
         shown: dict[str, Any]
         while (shown := api.look("replays", name))["state"] not in ENDED:
             bar.label = f"{name}: {shown['sentMsgCount']} {shown['outcome']}"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import apsw
 import click
@@ -73,6 +73,16 @@ def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) 
         done = waiting.result(20)
     last = "Error: the replay is failed: it was cancelled"
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, last)
+
+
+def test_ctrl_c_ends_the_waiting_alone(api: Api, client: Client) -> None:
+    """It is said that the replay goes on, and how it would be ended."""
+    client.sender("q").send_all([data("x")])
+    with patch.object(replays, "time", Mock(**{"sleep.side_effect": KeyboardInterrupt})):
+        done = api.rewind("replay", "start", "q", "--wait")
+    last = "rewind: the replay of q goes on; `rewind replay cancel` ends it"
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (130, last)
+    assert api.queue("q")["replayState"] != "failed"
 
 
 def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> None:
@@ -453,6 +463,8 @@ def test_a_name_mistyped_is_answered_with_those_like_it(rewind: Rewind) -> None:
         assert f"did you mean 'orders'? `rewind {noun} list` shows those there are" in ran.stderr
         assert "orders" not in rewind.run(*asked, "--json").stderr
         if noun == "queue":
+            assert "did you mean 'orders'?" in rewind.run("queue", "flows", "order").stderr
+        if noun == "queue":
             rewind("queue", "delete", "orders")
 
 
@@ -526,5 +538,18 @@ def test_words_that_mean_nothing_are_wrong_usage() -> None:
     for text in ("soon", "-5s", "5", "1w"):
         ran = CliRunner().invoke(main, ["send", "q", "--delay", text], input="x\n")
         assert (ran.exit_code, "write 30s, 10m, 2h or 1D" in ran.stderr) == (2, True), text
-    ran = CliRunner().invoke(main, ["status", "--admin", "127.0.0.1:8672"])
-    assert (ran.exit_code, "write http://HOST:PORT" in ran.stderr) == (2, True)
+    for url in ("127.0.0.1:8672", "http://", "http://[::1", "http://host:port", "http://host:99999", "http://a b"):
+        ran = CliRunner().invoke(main, ["status", "--admin", url])
+        assert (ran.exit_code, "write http://HOST:PORT" in ran.stderr) == (2, True), url
+    ran = CliRunner().invoke(main, ["log", "erase", "--admin", "http://127.0.0.1:9"])
+    assert (ran.exit_code, "by an ID, or by --selector" in ran.stderr) == (2, True)
+
+
+def test_another_server_is_no_administration(rewind: Rewind, gateway: RunningGateway) -> None:
+    """What answers there in another protocol is told in a sentence."""
+    url = gateway.url.replace("amqp://", "http://")
+    ran = rewind.run("status", "--admin", url)
+    assert ran.exit_code == 2  # given twice, as two gateways
+    ran = CliRunner().invoke(main, ["status", "--admin", url])
+    assert ran.exit_code == 1
+    assert f"no gateway's administration at {url}: another server is there" in ran.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -142,6 +143,21 @@ def test_the_package_is_the_command() -> None:
     assert run.stderr == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_output_that_nobody_takes() -> None:
+    """Where output cannot be written, every verb ends with a sentence; a reader that left, such as `head`, is no error."""
+    command = [sys.executable, "-m", "gateway", "check-config"]
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    sentence = "rewind: the output could not be written: No space left on device\n"
+    assert (run.returncode, run.stderr) == (1, sentence)
+    reading, writing = os.pipe()
+    os.close(reading)
+    run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 # --- Options of all verbs may be before or after the verb, and mean the same ------------------------------------------
 
 NOBODY = "http://127.0.0.1:9"
@@ -210,6 +226,7 @@ def leaves(
         else:
             required = [p for p in command.params if p.required]
             given = [_example(p) for p in required if isinstance(p, click.Argument)]
+            given += ["5"] if name == "erase" else []  # it needs ids or a selector
             for option in (p for p in required if isinstance(p, click.Option)):
                 given += [option.opts[0], _example(option)]
             yield ((*path, name), given), command
