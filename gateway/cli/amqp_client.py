@@ -18,7 +18,7 @@ from proton import Handler, SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from gateway.cli.options import EXIT_INTERRUPTED, as_one, credentials, password_of
+from gateway.cli.options import EXIT_INTERRUPTED, as_one, credentials, password_of, trusting
 from gateway.core.errors import ErrorCode
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
@@ -38,6 +38,12 @@ class GatewayAddress:
     password_file: Path | None = None
     vpn: str | None = None
     tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @property
+    def is_tls(self) -> bool:
+        return urlsplit(self.url).scheme == "amqps"
 
 
 def _amqp_url(context: click.Context, option: click.Parameter, url: str) -> str:
@@ -152,11 +158,13 @@ class AmqpClient(MessagingHandler):
             options |= {"user": gateway.user, "password": password_of(gateway.user, gateway.password_file)}
             options["allowed_mechs"] = "PLAIN"
         else:
-            options["allowed_mechs"] = "ANONYMOUS"
+            # Of what proton can do without Cyrus there is nothing else: no SCRAM, and no tokens.
+            by_certificate = gateway.is_tls and gateway.tls_cert is not None
+            options["allowed_mechs"] = "EXTERNAL" if by_certificate else "ANONYMOUS"
         if gateway.vpn is not None:
             options["virtual_host"] = f"vhost:{gateway.vpn}"
-        if urlsplit(gateway.url).scheme == "amqps":
-            options["ssl_domain"] = _trusted(gateway.tls_ca)
+        if gateway.is_tls:
+            options["ssl_domain"] = _tls_of(gateway)
         self._connection = event.container.connect(gateway.url, **options)
         self.attach(event)
         self._waiting = event.container.schedule(ANSWER_S, Waiting(self))
@@ -197,10 +205,14 @@ class AmqpClient(MessagingHandler):
             self.fail(self._not_let_in())
             return
         said = f"{condition.description} ({condition.name})" if condition is not None else "no reason given"
+        if "certificate verify failed" in said:
+            said += "; --tls-ca names who is trusted, and a gateway's certificate is known by host name, not by address"
         self.fail(f"{self._gateway.url}: {said}")
 
     def _not_let_in(self) -> str:
         user, url = self._gateway.user, self._gateway.url
+        if user is None and self._gateway.is_tls and self._gateway.tls_cert is not None:
+            return f"{url}: the certificate is no user's, or none is accepted (amqp:unauthorized-access)"
         if user is None:
             return f"{url}: anonymous clients are refused; give --user (amqp:unauthorized-access)"
         return (
@@ -215,9 +227,13 @@ class AmqpClient(MessagingHandler):
             self.fail(f"{self._gateway.url}: there is no connection, or it was lost{why}")
 
 
-def _trusted(authorities: Path | None) -> SSLDomain:
+def _tls_of(gateway: GatewayAddress) -> SSLDomain:
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    if authorities is not None:
-        domain.set_trusted_ca_db(str(authorities))
+    # Python reads the files first, as it says more of what is wrong with them.
+    trusting(f"https://{gateway.url}", gateway.tls_ca, gateway.tls_cert, gateway.tls_key)
+    if gateway.tls_ca is not None:
+        domain.set_trusted_ca_db(str(gateway.tls_ca))
+    if gateway.tls_cert is not None:
+        domain.set_credentials(str(gateway.tls_cert), str(gateway.tls_key or gateway.tls_cert), None)
     domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
     return domain

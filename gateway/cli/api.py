@@ -36,7 +36,7 @@ TIMEOUT_S: Final = 600
 PAGE: Final = 200
 """Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
 
-WHO_ASKS: Final = "name the user: --user NAME, or --token-file FILE"
+WHO_ASKS: Final = "name the user: --user NAME, --token-file FILE, or --tls-cert FILE"
 WHERE_IT_IS: Final = "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is"
 
 LOG: Final = ("replayLogs", "default")
@@ -108,6 +108,8 @@ class Api:
     as_json: bool
     token_file: Path | None = None
     tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     timeout_s: float = TIMEOUT_S
 
     def ask(self, method: str, tree: str, *names: str, body: Any = None, **query: Any) -> dict[str, Any]:
@@ -168,7 +170,8 @@ class Api:
         header = authorization(self.user, self.password_file, self.token_file)
         if header is not None:
             request.add_header("Authorization", header)
-        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting(self.url, self.tls_ca)))
+        trust = trusting(self.url, self.tls_ca, self.tls_cert, self.tls_key)
+        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trust))
         try:
             with opener.open(request, timeout=self.timeout_s) as answer:
                 found: dict[str, Any] = json.load(answer)

@@ -34,6 +34,8 @@ _GLOBAL: Final = {
     "--password-file": ("FILE", "File with the user's password."),
     "--token-file": ("FILE", "File with a token, in place of a user."),
     "--tls-ca": ("FILE", "Certificates of trusted authorities."),
+    "--tls-cert": ("FILE", "Certificate to sign in by."),
+    "--tls-key": ("FILE", "The key of that certificate."),
     "--json": (None, "Print JSON, for programs."),
 }
 """By option, its value and its text in the help of the command itself."""
@@ -153,7 +155,7 @@ def as_one(argument: str, kind: Callable[..., Any], *options: Callable[[F], F]) 
 
 
 def credentials(user_help: str) -> tuple[Callable[[F], F], ...]:
-    """``--user``, ``--password-file`` and ``--tls-ca``; ``user_help`` says what the user is for."""
+    """``--user``, ``--password-file`` and the options of TLS; ``user_help`` says what the user is for."""
     return (
         click.option("--user", envvar="REWIND_USER", help=user_help),
         click.option(
@@ -169,6 +171,18 @@ def credentials(user_help: str) -> tuple[Callable[[F], F], ...]:
             type=_FILE,
             envvar="REWIND_TLS_CA",
             help="Certificates of trusted authorities, in PEM; by default the system's.",
+        ),
+        click.option(
+            "--tls-cert",
+            type=_FILE,
+            envvar="REWIND_TLS_CERT",
+            help="A certificate to sign in by, under TLS and without --user, in PEM.",
+        ),
+        click.option(
+            "--tls-key",
+            type=_FILE,
+            envvar="REWIND_TLS_KEY",
+            help="The key of that certificate, in PEM; by default it is in the same file.",
         ),
     )
 
@@ -210,20 +224,37 @@ def authorization(user: str | None, password_file: Path | None, token_file: Path
 
 
 @cache
-def trusting(url: str, authorities: Path | None) -> ssl.SSLContext:
+def trusting(
+    url: str, authorities: Path | None, certificate: Path | None, key: Path | None
+) -> ssl.SSLContext:
     """
     The context for TLS to a gateway at this URL, whose certificate one of these authorities has signed.
 
+    Args:
+        certificate: What the client shows of itself, if anything.
+        key: Its key, if that is not in the same file.
+
     Raises:
-        click.UsageError: The file has no certificates.
+        click.UsageError: A file does not have what it should.
     """
     if not url.lower().startswith("https:"):
         # It is not used, and trusts nobody: to load the system's authorities takes 20 ms.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        return ssl.create_default_context(cafile=authorities)
+        context = ssl.create_default_context(cafile=authorities)
     except ssl.SSLError as error:
         raise click.UsageError(f"{authorities} holds no certificate in PEM form") from error
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key)
+        except ssl.SSLError as error:
+            raise click.UsageError(not_a_pair(certificate, key)) from error
+    return context
+
+
+def not_a_pair(certificate: Path, key: Path | None) -> str:
+    """What is wrong with files that are no certificate with its key."""
+    return f"{certificate} and {key or 'its key'} are no certificate and key in PEM form; --tls-key names the key's file"
 
 
 def first_line(file: Path, what: str) -> str:

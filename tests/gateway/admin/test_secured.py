@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from gateway.admin import http as http_server
 from gateway.admin import middleware
 from gateway.cli import main
-from gateway.config import AdminListener, User, token_hash
+from gateway.config import AdminListener, Listener, User, token_hash
 from tests.gateway.admin.conftest import HASH, QUEUES, Api, Serve, Start, connect, tls_of
 from tests.support.running import PLAIN_HTTP, RunningGateway
 from tests.support.waiting import wait_until
@@ -66,6 +66,47 @@ def secured(start: Start, authority: trustme.CA, tmp_path: Path) -> Secured:
     }
     gateway = start(users=users, admin=AdminListener(port=0, tls=tls))
     return Secured(gateway, gateway.call(lambda running: running.admin[0]), authority, tmp_path)
+
+
+def test_verbs_sign_in_by_certificate(start: Start, authority: trustme.CA, tmp_path: Path) -> None:
+    """
+    Those of administration and those that speak AMQP, with certificate and key in one file or in two; another's
+    certificate, or a file that is none, is told in a sentence.
+    """
+    tls = tls_of(authority, tmp_path)
+    on_q = ("queue://q",)
+    users = {
+        "eve": User(certificate_names=("eve.example",), administer=EVERYTHING, publish=on_q, consume=on_q)
+    }
+    gateway = start(
+        users=users, admin=AdminListener(port=0, tls=tls), listeners=(Listener(port=0, tls=tls),)
+    )
+    # proton compares the names of a certificate with a host's name, and no addresses.
+    url = gateway.url.replace("127.0.0.1", "localhost")
+    where = {"send": url, "tail": url, "status": gateway.call(lambda running: running.admin[0])}
+    for name in ("eve.example", "stranger"):
+        issued = authority.issue_cert("client.invalid", common_name=name)
+        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    issued = authority.issue_cert("client.invalid", common_name="eve.example")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "alone.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "alone.key")
+
+    def run(verb: str, *words: str, certificate: str = "eve.example.pem") -> Result:
+        option = "--admin" if verb == "status" else "--url"
+        tls_options = ("--tls-ca", str(tmp_path / "ca.pem"), "--tls-cert", str(tmp_path / certificate))
+        return CliRunner().invoke(main, [*tls_options, verb, *words, option, where[verb]], input="x\n")
+
+    key = ("--tls-key", str(tmp_path / "alone.key"))
+    for verb, *words in (("send", "q"), ("tail", "q", "--count", "1"), ("status",)):
+        for ran in (run(verb, *words), run(verb, *words, *key, certificate="alone.pem")):
+            assert ran.exit_code == 0, ran.output
+        ran = run(verb, *words, certificate="stranger.pem")
+        assert (ran.exit_code, "certificate" in ran.stderr or "--tls-cert" in ran.stderr) == (1, True)
+        ran = run(verb, *words, certificate="alone.pem")
+        assert (ran.exit_code, "--tls-key names the key's file" in ran.stderr) == (2, True), ran.output
+    where["tail"] = gateway.url
+    ran = run("tail", "q", "--count", "1")
+    assert (ran.exit_code, "by host name" in ran.stderr) == (1, True), ran.output
 
 
 def test_a_token_is_its_user(secured: Secured) -> None:
