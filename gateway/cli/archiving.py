@@ -31,7 +31,7 @@ from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, LogError
 from store.archive.source import ArchivableLog
 from store.archive.storage import storage_at
-from store.archive.table import ArchiveTable, Segment
+from store.archive.table import ArchiveTable, Segment, State
 
 NICE: Final = 5
 """The nice value of an archiver that a gateway runs: publishers go first."""
@@ -165,11 +165,18 @@ def compact_archive(to: str, *, is_all: bool, as_json: bool) -> None:
             )
 
     with told_to_the_user():
-        state = maintenance.compact(storage_at(to), progress, is_all=is_all)
+        state = _existing(to, maintenance.compact(storage_at(to), progress, is_all=is_all))
     if not as_json:
         click.echo(
             f"{to} has {counted(len(state.segments), 'file')} now; {counted(replaced, 'file')} replaced"
         )
+
+
+def _existing(to: str, state: State) -> State:
+    """The state of an archive. Raises ArchiveError where there is none: the place may be mistyped."""
+    if state.generation is None:
+        raise ArchiveError(f"There is no archive at {to}.")
+    return state
 
 
 def vacuum_archive(to: str, hours: int, *, as_json: bool) -> None:
@@ -181,7 +188,7 @@ def vacuum_archive(to: str, hours: int, *, as_json: bool) -> None:
     """
     with told_to_the_user():
         table = ArchiveTable(storage_at(to))
-        table.refresh()
+        _existing(to, table.refresh())
         gone = table.vacuum(hours)
     if as_json:
         click.echo(json.dumps({"removed": gone}))

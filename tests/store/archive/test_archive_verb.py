@@ -100,6 +100,8 @@ def test_it_says_what_it_did(log: StoredLog, tmp_path: Path) -> None:
         ),
         (["--from", "{data}", "--to", "{tmp}/data/default.db/x"], 1, "cannot be used"),
         (["compact", "--to", "{tmp}/data/default.db"], 1, "cannot be used"),
+        (["compact", "--to", "{tmp}/none"], 1, "There is no archive at "),
+        (["vacuum", "--to", "{tmp}/none"], 1, "There is no archive at "),
     ],
     ids=str,
 )
@@ -108,7 +110,7 @@ def test_what_is_wrong_is_one_sentence(
 ) -> None:
     """The exit status is 2 for wrong usage and 1 for a failure, and no stack trace is printed."""
     given = [argument.format(data=log.path, tmp=tmp_path) for argument in arguments]
-    done = rewind(*given, *([] if "compact" in given else ["--admin", "http://127.0.0.1:9"]))
+    done = rewind(*given, *([] if given[0] in ("compact", "vacuum") else ["--admin", "http://127.0.0.1:9"]))
     assert done.exit_code == status
     assert sentence in done.output
 
