@@ -153,7 +153,8 @@ class AmqpClient(MessagingHandler):
 
     def on_start(self, event: Any) -> None:
         gateway = self._gateway
-        options: dict[str, Any] = {"reconnect": False}
+        # A gateway that waits for another tells that to a client with properties, and closes the socket of one without.
+        options: dict[str, Any] = {"reconnect": False, "properties": {"product": "rewind"}}
         if gateway.user is not None:
             options |= {"user": gateway.user, "password": password_of(gateway.user, gateway.password_file)}
             options["allowed_mechs"] = "PLAIN"
@@ -222,7 +223,9 @@ class AmqpClient(MessagingHandler):
 
     def on_disconnected(self, event: Any) -> None:
         if not self.is_done:
-            condition = event.transport.condition if event.transport is not None else None
+            # Of a close with amqp:connection:forced proton tells nothing else, as for clients that connect again.
+            said = event.connection.remote_condition if event.connection is not None else None
+            condition = said or (event.transport.condition if event.transport is not None else None)
             why = f": {condition.description}" if condition is not None and condition.description else ""
             self.fail(f"{self._gateway.url}: there is no connection, or it was lost{why}")
 

@@ -11,9 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from proton import Delivery, Endpoint, Terminus, symbol
 
 from gateway.app import Gateway
+from gateway.cli import main
 from gateway.config import Queue, VpnStore
 from gateway.core.errors import Refused as CommandRefused
 from gateway.vpn import message_vpn
@@ -464,3 +466,13 @@ def test_an_engine_that_is_not_installed_stops_the_gateway(start: Start, databas
     database.engine = missing  # type: ignore[method-assign]
     with pytest.raises(StoreError, match="Install the extra"):
         start()
+
+
+def test_a_person_is_told_which_gateway_is_active(start: Start) -> None:
+    """Proton's clients are sent on without a word, but not those of the command line, which have one address."""
+    start("a")
+    waiting = start("b")
+    for words in (("send", "orders"), ("tail", "orders")):
+        ran = CliRunner().invoke(main, [*words, "--url", waiting.url], input="x\n")
+        assert ran.exit_code == 1
+        assert "the gateway at a.example.com:5672 is active; connect there" in ran.stderr
