@@ -443,9 +443,7 @@ def _verb(group: click.Group, name: str) -> click.Command:
     return found
 
 
-_OF_CLIENTS: Final = frozenset(
-    {"url", "vpn", "user", "password_file", "tls_ca", "tls_cert", "tls_key"}
-)
+_OF_CLIENTS: Final = frozenset({"url", "vpn", "user", "password_file", "tls_ca", "tls_cert", "tls_key"})
 _OF_ADMINISTRATION: Final = _OF_CLIENTS | {"token_file", "as_json"}
 
 

@@ -20,7 +20,17 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.admin.rights import Right
-from gateway.admin.semp.envelope import REFUSALS, ROOT, Answer, Responses, SempError, answer, done, listed, one
+from gateway.admin.semp.envelope import (
+    REFUSALS,
+    ROOT,
+    Answer,
+    Responses,
+    SempError,
+    answer,
+    done,
+    listed,
+    one,
+)
 from gateway.admin.semp.paging import Pages
 
 F = TypeVar("F", bound=Callable[..., Any])

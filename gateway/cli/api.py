@@ -181,7 +181,9 @@ class Api:
             raise self.not_done(*_refusal(error), hint) from None
         except (OSError, HTTPException, ValueError) as error:
             # Where it is none of the system's, another server answers: in no HTTP, or in no JSON.
-            reason = getattr(error, "reason", error) if isinstance(error, OSError) else "another server is there"
+            reason = (
+                getattr(error, "reason", error) if isinstance(error, OSError) else "another server is there"
+            )
             sentence = f"no gateway's administration at {self.url}: {reason}"
             absent = self.not_done(sentence, hint=WHERE_IT_IS)
             absent.is_absent = True

@@ -248,13 +248,11 @@ def trusting(
         try:
             context.load_cert_chain(certificate, key)
         except ssl.SSLError as error:
-            raise click.UsageError(not_a_pair(certificate, key)) from error
+            raise click.UsageError(
+                f"{certificate} and {key or 'its key'} are no certificate and key in PEM form; --tls-key names the "
+                "key's file"
+            ) from error
     return context
-
-
-def not_a_pair(certificate: Path, key: Path | None) -> str:
-    """What is wrong with files that are no certificate with its key."""
-    return f"{certificate} and {key or 'its key'} are no certificate and key in PEM form; --tls-key names the key's file"
 
 
 def first_line(file: Path, what: str) -> str:

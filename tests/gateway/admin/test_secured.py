@@ -78,9 +78,7 @@ def test_verbs_sign_in_by_certificate(start: Start, authority: trustme.CA, tmp_p
     users = {
         "eve": User(certificate_names=("eve.example",), administer=EVERYTHING, publish=on_q, consume=on_q)
     }
-    gateway = start(
-        users=users, admin=AdminListener(port=0, tls=tls), listeners=(Listener(port=0, tls=tls),)
-    )
+    gateway = start(users=users, admin=AdminListener(port=0, tls=tls), listeners=(Listener(port=0, tls=tls),))
     # proton compares the names of a certificate with a host's name, and no addresses.
     url = gateway.url.replace("127.0.0.1", "localhost")
     where = {"send": url, "tail": url, "status": gateway.call(lambda running: running.admin[0])}

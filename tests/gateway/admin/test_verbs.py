@@ -538,7 +538,14 @@ def test_words_that_mean_nothing_are_wrong_usage() -> None:
     for text in ("soon", "-5s", "5", "1w"):
         ran = CliRunner().invoke(main, ["send", "q", "--delay", text], input="x\n")
         assert (ran.exit_code, "write 30s, 10m, 2h or 1D" in ran.stderr) == (2, True), text
-    for url in ("127.0.0.1:8672", "http://", "http://[::1", "http://host:port", "http://host:99999", "http://a b"):
+    for url in (
+        "127.0.0.1:8672",
+        "http://",
+        "http://[::1",
+        "http://host:port",
+        "http://host:99999",
+        "http://a b",
+    ):
         ran = CliRunner().invoke(main, ["status", "--admin", url])
         assert (ran.exit_code, "write http://HOST:PORT" in ran.stderr) == (2, True), url
     ran = CliRunner().invoke(main, ["log", "erase", "--admin", "http://127.0.0.1:9"])

@@ -145,7 +145,7 @@ def test_the_package_is_the_command() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_output_that_nobody_takes() -> None:
-    """Where output cannot be written, every verb ends with a sentence; a reader that left, such as `head`, is no error."""
+    """Where output cannot be written, every verb ends with a sentence; a reader that left, like `head`, is no error."""
     command = [sys.executable, "-m", "gateway", "check-config"]
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
