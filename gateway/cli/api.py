@@ -37,6 +37,9 @@ PAGE: Final = 200
 """Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
 
 WHO_ASKS: Final = "name the user: --user NAME, --token-file FILE, or --tls-cert FILE"
+NOT_KNOWN: Final = (
+    "what was given is not accepted: the name, password, token or certificate is wrong, or has expired"
+)
 WHERE_IT_IS: Final = "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is"
 
 LOG: Final = ("replayLogs", "default")
@@ -177,7 +180,8 @@ class Api:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except HTTPError as error:
-            hint = WHO_ASKS if error.code == HTTPStatus.UNAUTHORIZED else ""
+            is_named = header is not None or self.tls_cert is not None
+            hint = (NOT_KNOWN if is_named else WHO_ASKS) if error.code == HTTPStatus.UNAUTHORIZED else ""
             raise self.not_done(*_refusal(error), hint) from None
         except (OSError, HTTPException, ValueError) as error:
             # Where it is none of the system's, another server answers: in no HTTP, or in no JSON.

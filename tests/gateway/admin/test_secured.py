@@ -107,6 +107,23 @@ def test_verbs_sign_in_by_certificate(start: Start, authority: trustme.CA, tmp_p
     assert (ran.exit_code, "by host name" in ran.stderr) == (1, True), ran.output
 
 
+def test_the_command_line_says_whether_a_user_is_missing_or_wrong(secured: Secured) -> None:
+    """A person who named a user is not told to name one."""
+    where = ("--admin", secured.url, "--tls-ca", str(secured.files / "ca.pem"))
+    password = secured.files / "password"
+    password.write_text("a wrong one")
+    for given, says, says_not in (
+        ((), "name the user: --user", "is wrong"),
+        (
+            ("--user", "ann", "--password-file", str(password)),
+            "password, token or certificate is wrong",
+            "--user",
+        ),
+    ):
+        ran = CliRunner().invoke(main, ["status", *where, *given])
+        assert (ran.exit_code, says in ran.stderr, says_not in ran.stderr) == (1, True, False), ran.stderr
+
+
 def test_a_token_is_its_user(secured: Secured) -> None:
     """A token has its user's rights; a wrong one, its hash, or none is 401."""
     assert secured.url.startswith("https://")
