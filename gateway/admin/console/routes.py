@@ -354,9 +354,11 @@ def provider_routes(settings: Callable[[], AdminListener]) -> list[BaseRoute]:
 
     async def come_back(request: Request) -> Response:
         _check(settings())
-        said, secret = request.query_params, token_of(request, _FLOW_COOKIE) or ""
-        for provider in _providers(request):
-            issuer, found = provider.settings.issuer, FlowSecrets.of(secret, provider.settings.issuer)
+        said, secret = request.query_params, token_of(request, _FLOW_COOKIE)
+        # Without the cookie there is no secret, and what is derived of none is known to anybody.
+        for provider in _providers(request) if secret else ():
+            issuer = provider.settings.issuer
+            found = FlowSecrets.of(secret or "", issuer)
             if hmac.compare_digest(found.state.encode(), said.get("state", "").encode()):
                 break
         else:

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.admin.middleware import MOST_SIGN_INS_PER_ADDRESS
 from gateway.config import IdentityProvider, Settings, User
-from gateway.identity_providers import LEEWAY_S
+from gateway.identity_providers import LEEWAY_S, FlowSecrets
 from tests.gateway.admin.conftest import LOG, QUEUES, Api, Serve
 from tests.support.identity import ScriptedProvider, provider_process, token
 from tests.support.ports import free_port
@@ -193,6 +193,14 @@ def test_another_s_code_is_worth_nothing(api: Api, provider: ScriptedProvider) -
         theirs = begun(other, provider.issuer)
         assert other.get("/session/return", params={**back, "state": state_of(theirs)}).status_code == 401
     assert provider.asked.count("/token") == 1
+
+
+def test_a_browser_without_the_cookie_is_not_signed_in(api: Api, provider: ScriptedProvider) -> None:
+    """State, nonce and verifier of no secret at all can be computed by anybody: they are worth nothing."""
+    known = FlowSecrets.of("", provider.issuer)
+    answer = api.http.get("/session/return", params={"code": "c", "state": known.state})
+    assert (answer.status_code, "not begun in this browser" in answer.text) == (401, True), answer.text
+    assert "/token" not in provider.asked
 
 
 def test_what_is_not_there(api: Api, provider: ScriptedProvider, serve: Serve) -> None:
