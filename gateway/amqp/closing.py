@@ -81,8 +81,7 @@ class Closing:
         """Close the connection with an error."""
         engine = self._engine
         if engine is None:
-            if self._socket is not None:
-                self._socket.close()
+            self.close_socket()
             return
         if self.has_begun:
             return
@@ -124,8 +123,13 @@ class Closing:
         self._log.refused(refused)
         self._output.flush()
         self._begin()
+        self.close_socket()
+
+    def close_socket(self) -> None:
+        """Close the socket without another word; it is cut if the peer does not take or answer what was said before."""
         if self._socket is not None:
             self._socket.close()
+            self._deadline.set(CLOSE_SECONDS, self._cut)
 
     def end(self) -> None:
         """Begin nothing more: the engine writes its remaining output, and the peer has a moment to answer our close."""

@@ -226,8 +226,7 @@ class Connection(asyncio.Protocol):
     def turn_away(self, reason: str | None) -> None:
         """The handshake has failed, and the peer has been told."""
         self.log.warning("handshake_failed", **{log_keys.REASON: reason})
-        if self._socket is not None:
-            self._socket.close()
+        self.closing.close_socket()
 
     def _handshake_timed_out(self) -> None:
         if self._client is not None or self._socket is None:

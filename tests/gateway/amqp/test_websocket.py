@@ -205,6 +205,14 @@ def test_who_connects_and_does_not_ask_is_cut_off(start: Start) -> None:
         assert peer.rest() == b""
 
 
+def test_who_is_refused_and_does_not_answer_the_close_is_cut_off(gateway: RunningGateway) -> None:
+    """A client that speaks no AMQP gets a close frame; if it does not answer that, its connection ends all the same."""
+    with Peer.connect(gateway.host_and_port()) as peer:
+        no_amqp = Frame(Opcode.BINARY, b"GET / HTTP/1.1").serialize(mask=True)
+        peer.send(HEAD.format(version="13").encode() + no_amqp)
+        assert b"\x88\x02\x03\xe8" in peer.rest(), "a close frame, and the end of the socket"
+
+
 def test_it_goes_through_tls(start: Start, tmp_path: Path) -> None:
     """With a certificate the listener is wss."""
     authority = trustme.CA()
