@@ -393,8 +393,11 @@ class LocalTransactions:
         return transaction
 
     def _fail(self, transaction: LocalTransaction, refused: Refused) -> None:
-        """Roll a transaction back that cannot be committed any more; the answer to its discharge says why."""
-        if transaction.failure is not None:
+        """
+        Roll a transaction back that cannot be committed any more; the answer to its discharge says why. One that is
+        being committed is left as it is.
+        """
+        if transaction.failure is not None or transaction.txn_id not in self._open:
             return
         transaction.failure = refused
         self._log.warning("transaction_rolled_back", **reason_keys(refused))

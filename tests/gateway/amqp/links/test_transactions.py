@@ -315,6 +315,30 @@ def test_settled_outside_of_its_transaction(
     assert gateway.depth("q") == 1
 
 
+def test_what_is_settled_outside_comes_too_late_for_a_commit_under_way(
+    telling: Telling, gateway: RunningGateway, connect: Connect
+) -> None:
+    """A discharge that was sent is not undone by a later outcome: all deliveries of the transaction are settled."""
+    client = connect(gateway)
+    controller = Controller(client)
+    fill(client, "queue://q", "a", "b")
+    receiver = client.receiver("queue://q", credit=2)
+    messages = receiver.take(2)
+    txn_id = controller.declare()
+    for message in messages:
+        acknowledge(message, txn_id, settle=False)
+    client.wait(lambda: acknowledged(gateway) == 2, "both are acknowledged in the transaction")
+    telling.hold()
+    discharge = controller.ask(DISCHARGE, [txn_id, False])
+    client.wait(lambda: acknowledged(gateway) == 0, "the commit is under way")
+    receiver.settle([messages[0]])
+    client.receiver("log://>", credit=1)
+    telling.go_on()
+    assert controller.outcome(discharge) == "ACCEPTED"
+    client.wait(lambda: messages[1].delivery.settled, "the other one is settled")
+    assert gateway.depth("q") == 0
+
+
 def test_the_commit_is_told_when_it_is_durable(
     telling: Telling, gateway: RunningGateway, connect: Connect
 ) -> None:
