@@ -185,7 +185,8 @@ def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
 def place_of(cursor: str | None) -> tuple[int, int] | None:
     """The position and the bound in a paging cursor; None for a text of another form."""
     found = None if cursor is None else re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", cursor)
-    return None if found is None else (int(found[1]), int(found[2]))
+    place = None if found is None else (int(found[1]), int(found[2]))
+    return None if place is None or max(place) > MAX_ID else place
 
 
 # --- one message --------------------------------------------------------------------------------------------------
@@ -337,6 +338,7 @@ async def messages(
     )
     chosen = wanted(asked.patterns, asked.selector)
     position, bound = place_of(paging.after) or await asked.place(request, running)
+    position = min(position, running.broker.log.next_id)  # a search from far above the log would not end
     listing = running.log.listing
     read = listing.oldest_first if asked.order is Order.OLDEST else listing.newest_first
     # The next message of a rare topic may be far away.

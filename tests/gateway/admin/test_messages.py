@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import time
@@ -99,6 +100,18 @@ def test_what_is_not_there_is_said(api: Api, client: Client) -> None:
     for name in ("0", "x", str(2**70)):
         assert api.refused("GET", "monitor", f"{MSGS}/{name}")["status"] == "INVALID_PARAMETER"
     assert api.seen(f"{MSGS}/3")["body"]["text"] == "2"
+
+
+@pytest.mark.parametrize("place", ["9223372036854775808:0", "0:9999999999999999999", "9223372036854775807:1"])
+def test_a_forged_cursor_is_no_error_of_ours(api: Api, client: Client, place: str) -> None:
+    """A cursor with numbers that no store has begins at the beginning, like any text of another form."""
+    client.sender("queue://q").send_all([data("x")])
+    api.make("/queues", {"queueName": "values", "kind": "last-value"})
+    cursor = base64.urlsafe_b64encode(place.encode()).decode()
+    for path in (MSGS, "/queues/q/msgs", "/queues/q/delayedMsgs", "/queues/values/values"):
+        for order in ("oldest", "newest"):
+            answer = api.ask("GET", "monitor", path, cursor=cursor, order=order)
+            assert answer.status_code == 200, (path, answer.text)
 
 
 def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None:
