@@ -91,7 +91,8 @@ class SempError(Exception):
     def __init__(self, status: str, text: str, http_status: int = 400) -> None:
         super().__init__(text)
         self.status = status
-        self.text = text
+        # JSON can name half of a character, which no answer and no line of the log can say.
+        self.text = text.encode("utf-8", "backslashreplace").decode()
         self.http_status = http_status
 
 

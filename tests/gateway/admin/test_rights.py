@@ -12,7 +12,7 @@ from gateway.admin.administered_gateway import HttpClients
 from gateway.admin.application import create_app, rights_needed
 from gateway.admin.operations import LazyRoute
 from gateway.config import AdminListener, User, Vpn, token_hash
-from tests.gateway.admin.conftest import HASH, Api, EmptyGateway, Serve
+from tests.gateway.admin.conftest import HASH, QUEUES, Api, EmptyGateway, Serve
 from tests.support.client import Client
 from tests.support.messages import data
 
@@ -156,6 +156,14 @@ def test_each_user_does_what_his_rules_permit_and_nothing_else(api: Api) -> None
     kept = [one["subscriptionTopic"] for one in api.done("GET", "config", SUBSCRIPTIONS)]
     assert kept == ["!a/secret", "#queue/victim", ">", "a/*", "a/b"]
     assert api.seen("/topicEndpoints/te")["topic"] == "a/2"
+
+
+def test_half_a_character_is_no_error_of_ours(api: Api) -> None:
+    """A name in a body that is not valid Unicode is refused like any other name."""
+    sign_in(api, "clerk")
+    for body in (b'{"queueName": "\\ud800"}', b'{"queueName": "mine2", "deadMsgQueue": "\\ud800"}'):
+        answer = api.http.post(QUEUES, content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, "queue://\\\\ud800" in answer.text) == (403, True), answer.text
 
 
 def test_health_is_open_to_everybody(api: Api) -> None:
