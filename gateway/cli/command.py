@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -106,6 +106,11 @@ class _Verbs(click.Group):
                 ctx.exit(0)
             click.echo(f"rewind: the output could not be written: {error.strerror}", err=True)
             ctx.exit(1)
+        except UnicodeEncodeError as error:
+            if error.reason != "surrogates not allowed":
+                raise
+            # Bytes of the command line that are no text in the terminal's encoding.
+            raise click.UsageError(f"{error.object!r:.80} is not valid Unicode") from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

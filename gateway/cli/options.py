@@ -220,6 +220,8 @@ def authorization(user: str | None, password_file: Path | None, token_file: Path
         pair = f"{user}:{password_of(user, password_file)}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"
     token = first_line(token_file, "token") if token_file is not None else os.environ.get("REWIND_TOKEN")
+    if token and not (token.isascii() and token.isprintable()):
+        raise click.UsageError("the token has characters that a header cannot have")
     return f"Bearer {token}" if token else None
 
 
@@ -260,9 +262,12 @@ def first_line(file: Path, what: str) -> str:
     The secret on the first line of a file.
 
     Raises:
-        click.UsageError: The file has none.
+        click.UsageError: The file has none, or cannot be read.
     """
-    lines = file.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{file} cannot be read: {error}") from error
     if not lines or not lines[0]:
         raise click.UsageError(f"{file} has no {what} on its first line")
     return lines[0]

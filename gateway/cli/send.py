@@ -70,9 +70,12 @@ class Send(AmqpClient):
             event.container.schedule(TURN_S, self)
 
     def _read_all(self) -> None:
-        for message in self._messages:
-            self._read.put(message)
-            self._news.trigger(ApplicationEvent("more"))
+        try:
+            for message in self._messages:
+                self._read.put(message)
+                self._news.trigger(ApplicationEvent("more"))
+        except (OSError, UnicodeEncodeError) as error:
+            self._read.put(f"and all that follow not sent: {error}")
         self._read.put(None)
         self._news.trigger(ApplicationEvent("more"))
 

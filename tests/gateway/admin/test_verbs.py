@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -550,13 +552,35 @@ def test_words_that_mean_nothing_are_wrong_usage() -> None:
         assert (ran.exit_code, "write http://HOST:PORT" in ran.stderr) == (2, True), url
     ran = CliRunner().invoke(main, ["log", "erase", "--admin", "http://127.0.0.1:9"])
     assert (ran.exit_code, "by an ID, or by --selector" in ran.stderr) == (2, True)
+    ran = CliRunner().invoke(main, ["status", "--vpn", "\udcff"])
+    assert (ran.exit_code, "'\\udcff' is not valid Unicode" in ran.stderr) == (2, True)
 
 
-def test_another_server_is_no_administration(rewind: Rewind, gateway: RunningGateway) -> None:
-    """What answers there in another protocol is told in a sentence."""
-    url = gateway.url.replace("amqp://", "http://")
-    ran = rewind.run("status", "--admin", url)
-    assert ran.exit_code == 2  # given twice, as two gateways
-    ran = CliRunner().invoke(main, ["status", "--admin", url])
-    assert ran.exit_code == 1
-    assert f"no gateway's administration at {url}: another server is there" in ran.stderr
+def test_a_secret_that_no_header_can_have_is_wrong_usage(tmp_path: Path) -> None:
+    """A file that is not text, and a token of two lines; the sentence does not show the token."""
+    file = tmp_path / "secret"
+    file.write_bytes(b"\xff\xfe")
+    for options in (["--token-file"], ["--user", "u", "--password-file"]):
+        ran = CliRunner().invoke(main, ["status", *options, str(file)])
+        assert (ran.exit_code, f"{file} cannot be read" in ran.stderr) == (2, True)
+    for token in ("secret\nline", "secret€"):
+        ran = CliRunner().invoke(main, ["status"], env={"REWIND_TOKEN": token})
+        assert (ran.exit_code, "that a header cannot have" in ran.stderr) == (2, True)
+        assert "secret" not in ran.stderr
+
+
+@pytest.mark.parametrize("answer", [b"AMQP\x03\x01\x00\x00", b"HTTP/1.0 200 OK\r\n\r\n<html>"])
+def test_another_server_is_no_administration(answer: bytes) -> None:
+    """A server of AMQP, and a web server with pages for people: a sentence and status 1."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        served = pool.submit(serve)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        ran = CliRunner().invoke(main, ["status", "--admin", url])
+        served.result()
+    assert (ran.exit_code, f"administration at {url}: another server is there" in ran.stderr) == (1, True)

@@ -163,6 +163,8 @@ def test_a_start_before_the_log(rewind: Rewind) -> None:
         (["send", "orders", "--json", "--subject", "s"], 2, "a line of --json has"),
         (["send", "orders", "--vpn", "nowhere"], 1, "nowhere"),
         (["send", "orders", "--topic", "a", __file__], 2, "both name the target"),
+        (["send", "orders", "--subject", "\udcff"], 1, "not sent: 'utf-8' codec can't encode"),
+        (["send", "\udcff"], 2, "'\\udcff' is not valid Unicode"),
     ],
 )
 def test_what_is_wrong_is_said(rewind: Rewind, arguments: list[str], status: int, says: str) -> None:
