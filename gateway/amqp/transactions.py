@@ -27,7 +27,7 @@ from amqp_ext.transactions import (
     transactional,
 )
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.engine.conditions import reason_keys
+from gateway.amqp.engine.conditions import fitted, reason_keys
 from gateway.amqp.engine.link_table import AttachedLink
 from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
@@ -38,6 +38,10 @@ from store.errors import WriteFailed
 
 OVERHEAD_BYTES: Final = 256
 """What a staged message takes in memory in addition to its content."""
+
+
+_AROUND_OUTCOME: Final = 48
+"""Upper bound of the bytes that a transactional-state has around an outcome."""
 
 
 class TransactedPublisher(Protocol):
@@ -448,10 +452,11 @@ def _state(fields: Any) -> TransactionalState:
         raise Refused(ErrorCode.INVALID_FIELD, str(problem)) from problem
 
 
-def rejected_in(txn_id: bytes, refused: Refused) -> bytes:
-    """The outcome of a message that its transaction does not take, encoded."""
+def rejected_in(txn_id: bytes, refused: Refused, room: int) -> bytes:
+    """The outcome of a message that its transaction does not take, encoded for a frame of so many bytes at most."""
     info = {Symbol(key): value for key, value in refused.info.items()}
-    return transactional(txn_id, REJECTED, error(refused.code.condition, refused.text, info))
+    text = fitted(refused, room - _AROUND_OUTCOME)
+    return transactional(txn_id, REJECTED, error(refused.code.condition, text, info))
 
 
 def _because_of(refused: Refused) -> Refused:

@@ -25,7 +25,7 @@ UNBOUNDED: Final = 0xFFFF_FFFF
 """The ``max-frame-size`` of a peer that takes any frame."""
 
 _AROUND_BYTES: Final = 64
-"""Upper bound of the bytes of a detach, end or close frame with an error, without the error's texts."""
+"""Upper bound of the bytes of a frame with an error, without the error's texts."""
 
 _AROUND_ENTRY: Final = 8
 """Upper bound of the bytes of an entry of the info map, without its symbols and digits."""
@@ -57,11 +57,15 @@ def condition_of(refused: Refused, room: int = UNBOUNDED) -> Condition:
     """
     REFUSALS[refused.code.condition] += 1
     info: dict[Any, Any] = {symbol(key): _as_the_engine_has(value) for key, value in info_of(refused).items()}
+    return Condition(refused.code.condition, fitted(refused, room), info or None)
+
+
+def fitted(refused: Refused, room: int) -> str:
+    """The text of a refusal, cut to what a frame of so many bytes has left for it."""
     said = len(refused.code.condition) + sum(
-        len(f"{key}{value}") + _AROUND_ENTRY for key, value in info.items()
+        len(f"{key}{value}") + _AROUND_ENTRY for key, value in info_of(refused).items()
     )
-    text = _cut(refused.text, room - _AROUND_BYTES - said)
-    return Condition(refused.code.condition, text, info or None)
+    return _cut(refused.text, room - _AROUND_BYTES - said)
 
 
 def _as_the_engine_has(value: Any) -> Any:
@@ -82,15 +86,16 @@ def code_of(condition: str) -> ErrorCode:
     return next(code for code in ErrorCode if code.condition == condition and code.replay_error is None)
 
 
-def describe(refused: Refused) -> Callable[[Any], None]:
-    """A function that fills in a C condition, for dispositions."""
+def describe(refused: Refused, room: int) -> Callable[[Any], None]:
+    """A function that fills in a C condition, for dispositions in frames of so many bytes at most."""
+    text = fitted(refused, room).encode("utf-8", "replace")
     REFUSALS[refused.code.condition] += 1
     info = {Symbol(key): value for key, value in info_of(refused).items()}
     encoded = encode(info) if info else b""
 
     def fill_in(condition: Any) -> None:
         lib.pn_condition_set_name(condition, refused.code.condition.encode("ascii"))
-        lib.pn_condition_set_description(condition, refused.text.encode("utf-8", "replace"))
+        lib.pn_condition_set_description(condition, text)
         if encoded:
             lib.pn_data_decode(lib.pn_condition_info(condition), encoded, len(encoded))
 

@@ -16,7 +16,7 @@ from proton import Delivery, Link
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.client import Client
-from gateway.amqp.engine.conditions import condition_of
+from gateway.amqp.engine.conditions import condition_of, room_of
 from gateway.amqp.engine.link_table import AttachedLink, Sending
 from gateway.amqp.engine.output import OutgoingLink, OutgoingTransfers
 from gateway.amqp.nodes import Lease
@@ -107,7 +107,7 @@ class ControlLink(BaseLink):
     def _tell(self, delivery: Delivery, outcome: Any, refused: Refused | None = None) -> None:
         """Settle a delivery with an outcome, and why it is refused; give credit for another one."""
         if refused is not None:
-            delivery.local.condition = condition_of(refused)
+            delivery.local.condition = condition_of(refused, room_of(self.link))
         delivery.update(outcome)
         delivery.settle()
         self.link.flow(1)

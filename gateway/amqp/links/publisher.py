@@ -21,7 +21,7 @@ from amqp_ext.message.sections import bare_offsets
 from amqp_ext.terminus_fields import REJECTED, RELEASED
 from amqp_ext.topics import TopicSyntaxError
 from gateway.amqp.client import Client
-from gateway.amqp.engine.conditions import Denied, describe, reason_keys
+from gateway.amqp.engine.conditions import Denied, describe, reason_keys, room_of
 from gateway.amqp.engine.input import IncomingTransfers
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.native import tag_of
@@ -319,7 +319,7 @@ class Publisher(BaseLink):
         if self._topic is None:
             refused = _about(tag_of(LOOPS.delivery_at(delivery)), refused)
         if REJECTED in self._outcomes:
-            self.set_provisional_outcome(delivery, rejected_in(txn_id, refused))
+            self.set_provisional_outcome(delivery, rejected_in(txn_id, refused, room_of(self.link)))
         else:
             self.refuse(refused)
 
@@ -349,7 +349,7 @@ class Publisher(BaseLink):
         if refused is None:
             self.transfers.release(deliveries)
         elif REJECTED in self._outcomes:
-            self.transfers.reject(deliveries, describe(refused))
+            self.transfers.reject(deliveries, describe(refused, room_of(self.link)))
         else:
             # The source supports no outcome that says this.
             self.refuse(refused)

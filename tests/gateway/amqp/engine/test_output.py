@@ -13,10 +13,21 @@ from amqp_ext.codec import Symbol, UInt
 from gateway.amqp.engine import output as module
 from gateway.amqp.engine.output import Output
 from tests.gateway.amqp.engine.conftest import Opened
+from tests.gateway.amqp.spec.conftest import ScriptedPeer, in_transaction
 from tests.support.client import Client, Refused, texts
-from tests.support.frames import FLOW, TRANSFER, WINDOW, Frame, flow_frame, frame, transfer_frame
-from tests.support.messages import body_of, data
-from tests.support.peer import Peer
+from tests.support.frames import (
+    DISPOSITION,
+    FLOW,
+    OPEN,
+    TRANSFER,
+    WINDOW,
+    Frame,
+    flow_frame,
+    frame,
+    transfer_frame,
+)
+from tests.support.messages import body_of, data, message_to
+from tests.support.peer import OK, Peer
 from tests.support.running import RunningGateway
 
 # --- An engine's output through a translation: whole frames, each translated once -------------------------------------
@@ -125,6 +136,26 @@ def test_a_reader_is_told_where_it_starts_while_there_is_room(client: Client) ->
     reader = client.receiver("log://#queue/orders?replay-start=beginning")
     assert reader.start["offset"] == 1
     assert texts(reader.drain()) == ["0"]
+
+
+def test_an_outcome_is_cut_to_what_there_is_room_for(gateway: RunningGateway) -> None:
+    """The text of a rejected message, in a transaction or without, is cut like that of a refused link."""
+    with ScriptedPeer.connect(gateway.host_and_port()) as peer:
+        assert isinstance(peer, ScriptedPeer)
+        assert peer.anonymous() == OK
+        peer.send(frame(OPEN, ["small", None, UInt(512)]))
+        peer.expect(OPEN)
+        peer.begin()
+        peer.attach(0)
+        peer.attach_coordinator(1)
+        txn_id = peer.declare(1, 0)
+        for number, state in ((1, None), (2, in_transaction(txn_id))):
+            peer.transfer(0, number, message_to("log://" + "a" * 3_000, b""), state=state)
+            told = peer.skip_to(DISPOSITION)
+            outcome = told.field(4) if state is None else told.field(4).value[1]
+            text = outcome.value[0].value[1]
+            assert (text[:8], text[-1]) == ("'log://a", "…")
+            assert 440 < len(frame(told.code, told.fields)) <= 512
 
 
 @pytest.mark.parametrize(("bad", "end"), [("z" * 150, "match:<selector>."), ("é" * 110, "…")])

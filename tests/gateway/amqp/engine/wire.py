@@ -15,7 +15,7 @@ from amqp_ext.codec import Described, ULong
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.engine.conditions import describe
+from gateway.amqp.engine.conditions import UNBOUNDED, describe
 from gateway.amqp.engine.input import EventPump, IncomingTransfers
 from gateway.amqp.engine.link_table import LinkTable, Sending
 from gateway.amqp.engine.loops import Loops
@@ -86,7 +86,7 @@ class Incoming:
         elif how == "release":
             self.transfers.release(deliveries)
         elif how == "reject":
-            self.transfers.reject(deliveries, describe(Refused(ErrorCode.NOT_ALLOWED, "no")))
+            self.transfers.reject(deliveries, describe(Refused(ErrorCode.NOT_ALLOWED, "no"), UNBOUNDED))
         else:
             for delivery in deliveries:
                 self.transfers.set_provisional_outcome(delivery, PROVISIONAL)
