@@ -100,6 +100,8 @@ class Connection(asyncio.Protocol):
         self._client: OpenClient | None = None
         """The client of the connection; None before the open, and after the end."""
         self._is_reading = True
+        self._is_deaf = False
+        """As of the last tick: nothing was read, though the peer takes our output."""
         self._is_lost = False
 
     # --- what administrators see ----------------------------------------------------------------------------------
@@ -406,11 +408,15 @@ class Connection(asyncio.Protocol):
             # The peer takes our output, so it is alive, though we read nothing of what it may have sent.
             self._deadline.set(self.limits.idle_timeout_ms / 1000, self._tick)
             return
-        deadline = transport.tick(now)
+        idle_s = self.limits.idle_timeout_ms / 1000
+        # While it is us who do not read, the peer's silence says nothing; nor until what it sent meanwhile is read.
+        was_deaf, self._is_deaf = self._is_deaf, not self._is_reading and self.output.is_writable
+        transport.idle_timeout = 0 if was_deaf or self._is_deaf else idle_s
+        deadline = transport.tick(now) or now + idle_s
         if not self.input.is_waiting:
             self._guard_input(self.input.go_on)
         self.output.schedule_flush()
-        if deadline and not self.closing.has_begun:
+        if not self.closing.has_begun:
             wait = seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
             self._deadline.set(wait, self._tick)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from amqp_ext.codec import Symbol
 from gateway.config import Limits
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Refused, numbered, refusal, texts
+from tests.support.frames import framed
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, message_to, section
+from tests.support.peer import OK, Peer
 from tests.support.running import RunningGateway
 from tests.support.stored import lying
 from tests.support.waiting import wait_until
@@ -363,3 +366,27 @@ def test_a_consumer_that_stops_reading_does_not_stop_others(start: Start, connec
     assert [message.bare for message in receiver.take(100)] == [
         data(bytes([i]) * 100_000) for i in range(100)
     ]
+
+
+# --- publishers that wait -----------------------------------------------------------------------------------------
+
+
+def test_a_publisher_that_waits_is_not_taken_for_dead(start: Start) -> None:
+    """
+    While too much is uncommitted, nothing is read, for longer than `idle_timeout_ms`: the publisher gets heartbeats,
+    its own count when they are read, and it goes on.
+    """
+    gateway = start(limits=Limits(idle_timeout_ms=1_000))
+    most = gateway.ask(lambda vpn: vpn.committer._most_pending_bytes)
+    gateway.ask(lambda vpn: vpn.committer.hold(most))
+    with Peer.connect(gateway.host_and_port()) as peer:
+        assert peer.anonymous() == OK
+        peer.open(idle_ms=1_000)
+        peer.begin()
+        peer.attach_sender("queue://q")
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            assert peer.frame() is None, "a heartbeat"
+            peer.send(framed(b""))
+        gateway.ask(lambda vpn: vpn.committer.let_go(most))
+        peer.publish(b"at last")
