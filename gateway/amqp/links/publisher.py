@@ -152,6 +152,8 @@ class Publisher(BaseLink):
                 self.not_stored(own or [], refused)
             else:
                 self._arrived([content], own, first + index)
+            if self.transfers.is_closed:
+                return
 
     def _bare_offset_of(self, content: bytes) -> int:
         """Where the bare message of a message begins; raises ``Refused`` as the function does."""

@@ -258,6 +258,22 @@ def test_a_default_outcome_that_is_none_is_refused(open_peer: Open, default: Any
     assert error_of(peer.skip_to(DETACH))[0] == condition
 
 
+def test_nothing_is_taken_behind_a_message_that_detaches_its_link(
+    gateway: RunningGateway, opened: Opened
+) -> None:
+    """
+    A source without the outcome rejected: the link is detached at the first message that is none, and the messages
+    behind it, which came in the same read, get no outcome and are nowhere.
+    """
+    peer = opened()
+    peer.attach(0, source=knowing(None, ACCEPTED_NAME), target=["queue://q"])
+    peer.skip_to(FLOW)
+    tags = enumerate((data(b"one"), b"no message", data(b"three")))
+    peer.send(b"".join(frame(TRANSFER, [UInt(0), UInt(n), b"%d" % n, UInt(0)], raw) for n, raw in tags))
+    assert error_of(peer.skip_to(DETACH))[0] == "amqp:decode-error"
+    assert gateway.depth("q") == 1
+
+
 DECODE_ERROR, INVALID_FIELD = "amqp:decode-error", "amqp:invalid-field"
 ADDRESS, DURABLE, EXPIRY, TIMEOUT, DYNAMIC, NODE_PROPERTIES, MODE, FILTER, _, _, CAPABILITIES = range(11)
 TARGET_CAPABILITIES = 6
