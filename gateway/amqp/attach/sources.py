@@ -244,7 +244,11 @@ class MessageSource(LinkSetup):
         self._resolved = await vpn.log.resolve_start_on(
             endpoint, self._start or NOTHING_YET, self._client.identity.user
         )
-        if not vpn.endpoints.is_there(endpoint):
+        self._require_there(endpoint)
+
+    def _require_there(self, endpoint: Endpoint) -> None:
+        """Check that an endpoint was not deleted while the attach waited for a commit."""
+        if not self._client.vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
 
     def reply(self) -> None:
@@ -452,6 +456,7 @@ class BrowserSource(MessageSource):
             raise Refused(
                 ErrorCode.BROWSER_FLOW, "a browser cannot ask for a replay; consume, or read log://"
             )
+        self._require_there(self._endpoint)
         self._selects = self._selection()
 
     async def bind(self) -> AttachedLink:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from proton import Delivery, Endpoint, Link, Terminus, symbol
 
-from amqp_ext.codec import Symbol
+from amqp_ext.codec import Described, Symbol, UInt, ULong
+from gateway.app import Gateway
 from gateway.config import Limits
-from tests.gateway.amqp.conftest import Connect, Start
+from tests.gateway.amqp.conftest import Connect, Start, Telling
+from tests.gateway.amqp.spec.conftest import ScriptedPeer
 from tests.support.client import Client, Refused, numbered, refusal, texts
-from tests.support.frames import framed
+from tests.support.frames import ATTACH, DETACH, FLOW, error_of, frame, framed
 from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, message_to, section
 from tests.support.peer import OK, Peer
 from tests.support.running import RunningGateway
@@ -366,6 +368,30 @@ def test_a_consumer_that_stops_reading_does_not_stop_others(start: Start, connec
     assert [message.bare for message in receiver.take(100)] == [
         data(bytes([i]) * 100_000) for i in range(100)
     ]
+
+
+def _attaches_under_way(running: Gateway) -> int:
+    assert running._container is not None
+    return sum(connection.tasks.count for connection in running._container.connections)
+
+
+def test_a_browser_of_a_queue_that_was_deleted_meanwhile_is_refused(
+    telling: Telling, gateway: RunningGateway
+) -> None:
+    """While its attach waits for a commit, the queue is deleted: nobody would tell the link later."""
+    with ScriptedPeer.opened(gateway.host_and_port()) as peer:
+        assert isinstance(peer, ScriptedPeer)
+        peer.attach(0, target=["queue://q"])
+        peer.skip_to(FLOW)
+        telling.hold()
+        peer.transfer(0, 0, data(b"uncommitted"))
+        browsed = Described(ULong(0x28), ["queue://q", *[None] * 5, Symbol("copy")])
+        peer.send(frame(ATTACH, ["b", UInt(1), True, None, None, browsed, Described(ULong(0x29), [])]))
+        wait_until(lambda: gateway.call(_attaches_under_way) == 1, "the attach waits for the commit")
+        gateway.ask(lambda vpn: vpn.endpoints.delete(vpn.endpoints.by_name["q"]))
+        telling.go_on()
+        # The publisher, and the browser.
+        assert [error_of(peer.skip_to(DETACH))[0] for _ in range(2)] == ["amqp:resource-deleted"] * 2
 
 
 # --- publishers that wait -----------------------------------------------------------------------------------------
