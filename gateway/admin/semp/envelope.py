@@ -61,7 +61,8 @@ CLIENTS_ROOT: Final = "/v1"
 WRITTEN: Final = 100
 """Objects of a list that are encoded in one turn of the loop: about a millisecond."""
 
-_written: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+written: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""Makes the JSON text of an object."""
 
 CODES: Final = {
     "FAIL": 2,
@@ -201,7 +202,7 @@ async def list_answer(
         meta.paging = NextPage(cursorQuery=cursor, nextPageUri=str(following))
     texts: list[str] = []
     for place, thing in enumerate(page, 1):
-        texts.append(_written(thing))
+        texts.append(written(thing))
         if place % WRITTEN == 0 and place < len(page):
             await asyncio.sleep(0)
     return ListAnswer(f'{{"data":[{",".join(texts)}],"links":[],"meta":{meta.model_dump_json()}}}')

@@ -5,20 +5,17 @@ messages of the log, as Server-Sent Events.
 Looking at the messages of an endpoint does not consume them.
 """
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import Field
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from amqp_ext.message.fields import DEFAULT as DEFAULT_PRIORITY
-from amqp_ext.message.fields import priority_of
-from amqp_ext.message.json_rows import PROPERTIES_SECTION, BodyKind, body_bytes, brief, is_erased, sections_of
+from amqp_ext.message.json_rows import BodyKind, body_bytes, sections_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import MAX_OFFSET
 from amqp_ext.sasl import ANONYMOUS_USER
@@ -39,6 +36,7 @@ from gateway.admin.semp.envelope import (
     SempError,
     Shown,
     resource,
+    written,
 )
 from gateway.admin.semp.paging import Pages, encoded
 from gateway.admin.semp.resources import OfLog, OfVpn, logged_id, range_of, serving_vpn, while_waiting
@@ -58,20 +56,6 @@ from store.ports import MAX_ID
 
 MOST_LISTED_PATTERNS: Final = 100
 """Topic patterns in a request for a list: each message's topic is matched against all of them."""
-
-
-KNOWN: Final = 1_024
-"""Topics, and sections in front of bare messages, whose JSON texts are cached; a full cache is emptied."""
-
-KNOWN_BYTES: Final = 256
-"""Bytes in front of a bare message that are cached, at most."""
-
-_NOTHING_SAID: Final = '"contentType":null,"correlationId":null'
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-_dumps: Final[Callable[[str | None], str]] = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class ListedMessage(TypedDict):
@@ -106,63 +90,6 @@ def listed_message(message: LoggedMessage, generation: int) -> ListedMessage:
         "correlationId": message.correlation_id,
         "isErased": message.is_erased,
     }
-
-
-class ListedRows:
-    """
-    The JSON of messages in a list, many at a time (``gateway.admin.v1.log.Texts``): the same as ``listed_message``, but
-    without an object for each message.
-
-    Args:
-        generation: The generation of the log.
-    """
-
-    def __init__(self, generation: int) -> None:
-        self._replay_id = format_replay_id(generation, 0)[: -len("00000000-00000000")]
-        self._topics: dict[str, str] = {}
-        self._fronts: dict[bytes, tuple[int, str]] = {b"": (DEFAULT_PRIORITY, "false")}
-
-    def texts(self, rows: Sequence[Row], end_id: int | None) -> list[str]:
-        """The JSON text of each message."""
-        found = list[str]()
-        topics, fronts, replay_id = self._topics, self._fronts, self._replay_id
-        high, high_text = -1, ""
-        for message_id, time_ms, topic, bare, _route, _held, content in rows:
-            if message_id >> 32 != high:
-                high = message_id >> 32
-                high_text = f"{replay_id}{high:08x}-"
-            topic_text = topics.get(topic)
-            if topic_text is None:
-                topic_text = _remember(topics, topic, _dumps(topic))
-            front = content[:bare]
-            front_texts = fronts.get(front)
-            if front_texts is None:
-                front_texts = _front(content, bare)
-                if bare <= KNOWN_BYTES:
-                    _remember(fronts, front, front_texts)
-            priority, erased = front_texts
-            said = _NOTHING_SAID
-            if content[bare : bare + 3] == PROPERTIES_SECTION:
-                content_type, correlation_id = brief(content, bare)
-                said = f'"contentType":{_dumps(content_type)},"correlationId":{_dumps(correlation_id)}'
-            found.append(
-                f'{{"msgId":{message_id},"replicationGroupMsgId":"{high_text}{message_id & 0xFFFFFFFF:08x}",'
-                f'"spooledTime":{time_ms // 1_000},"spooledTimeMs":{time_ms},"topic":{topic_text},'
-                f'"priority":{priority},"contentSize":{len(content)},{said},"isErased":{erased}}}'
-            )
-        return found
-
-
-def _front(content: bytes, bare: int) -> tuple[int, str]:
-    """What the sections in front of the bare message say: the priority, and whether the content was erased."""
-    return priority_of(content), "true" if is_erased(content, bare) else "false"
-
-
-def _remember(known: dict[K, V], key: K, value: V) -> V:
-    if len(known) >= KNOWN:
-        known.clear()
-    known[key] = value
-    return value
 
 
 def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
@@ -434,7 +361,11 @@ async def live(
         asked.selector,
         resumes=asked.last_event_id is not None,
     )
-    texts = ListedRows(found.broker.log.generation).texts
+    generation = found.broker.log.generation
+
+    def texts(rows: Sequence[Row], end_id: int | None) -> list[str]:
+        return [written(listed_message(summary(row), generation)) for row in rows]
+
     return LogAnswer(request, found, user.name or ANONYMOUS_USER, reading, ListedEvents(), texts)
 
 

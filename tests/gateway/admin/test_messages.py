@@ -9,18 +9,10 @@ import time
 from contextlib import AbstractContextManager
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, UByte
-from amqp_ext.message.annotations import erased
-from amqp_ext.message.sections import bare_offset
-from gateway.admin.semp.messages import ListedRows, listed_message
 from gateway.admin.v1.log import LISTED_PAUSE_S, MOST_LISTED, ListedEvents
 from gateway.config import Limits
-from gateway.core.model import Row
-from gateway.vpn.log import summary
-from tests.amqp_ext.message.test_json import contents
 from tests.gateway.admin.conftest import LOG, Api, Serve
 from tests.support.client import Client
 from tests.support.event_source import EventSource
@@ -166,18 +158,6 @@ def rows(source: EventSource) -> list[dict[str, object]]:
 
 def ids(source: EventSource) -> list[object]:
     return [row["msgId"] for row in rows(source)]
-
-
-@given(st.lists(contents(), min_size=1, max_size=3), st.integers(1, 2**63 - 10), st.text(min_size=1))
-def test_the_texts_are_what_a_list_has(found: list[bytes], first: int, topic: str) -> None:
-    """For any message, also an erased one, the text is what a list shows."""
-    found.append(erased(found[0], bare_offset(found[0]), 1, "why")[0])
-    made: list[Row] = [
-        (first + at, 1_700_000_000_123 + at, topic, bare_offset(content), 0, None, content)
-        for at, content in enumerate(found)
-    ]
-    texts = ListedRows(7).texts(made, None)
-    assert [json.loads(text) for text in texts] == [listed_message(summary(row), 7) for row in made]
 
 
 def test_what_is_published_comes_as_a_list_has_it(api: Api, client: Client) -> None:
