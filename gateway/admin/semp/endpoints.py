@@ -10,13 +10,12 @@ from fastapi import Depends, Query, Request
 from pydantic import AfterValidator, Field, create_model
 
 from amqp_ext.addresses.address import check_queue_name, queue_topic
-from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.operations import Tree
 from gateway.admin.semp.clients import Nothing, client_id
-from gateway.admin.semp.envelope import Attributes, Body, InVpn, ListAnswer, Pattern, Shown, resource
+from gateway.admin.semp.envelope import Attributes, Body, InVpn, ListAnswer, Shown, resource
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     LOG_NAME,
@@ -28,6 +27,7 @@ from gateway.admin.semp.resources import (
     while_waiting,
 )
 from gateway.admin.semp.vpns import Sampled, sampled
+from gateway.config.setting_types import TopicFilter
 from gateway.config.vpn import SETTING_TYPES
 from gateway.core.endpoint.by_key import Groups
 from gateway.core.endpoint.endpoint import Endpoint, Flow
@@ -59,11 +59,6 @@ def _attracting(text: str) -> str:
 
 def _queue_or_none(text: str) -> str:
     return check_queue_name(text) if text else text
-
-
-def _start(text: str) -> str:
-    parse_text(text)
-    return text
 
 
 class _Spelling(NamedTuple):
@@ -100,7 +95,6 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.NUMBER: Count,
     SettingType.QUOTA: Count,
     SettingType.QUEUE: Annotated[str, Field(max_length=200), AfterValidator(_queue_or_none)],
-    SettingType.START: Annotated[str, AfterValidator(_start)],
 }
 """The types of the configuration file, except those with other bounds or checks here."""
 
@@ -338,7 +332,7 @@ STORE_S: Final = 1.0
 class NewSubscription(Body):
     """A topic subscription; a leading `!` makes it an exception."""
 
-    subscriptionTopic: Pattern
+    subscriptionTopic: TopicFilter
     """For example `a/*/c`, `a/>` or `!a/b`."""
 
 

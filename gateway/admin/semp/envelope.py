@@ -33,14 +33,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses.forms import AddressError
 from amqp_ext.replay_start import ReplayStartError
-from amqp_ext.topics import TopicPattern, TopicSyntaxError
+from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.audit import SIGN_IN, asked_of
 from gateway.core.errors import ErrorCode, Refused
 from store.errors import LogTrimmed, ReadFailed
@@ -352,15 +352,6 @@ class Body(BaseModel):
     """The body of a request: attributes with their types, and no others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
-
-
-def _pattern(text: str) -> str:
-    TopicPattern.parse(text)
-    return text
-
-
-Pattern = Annotated[str, AfterValidator(_pattern)]
-"""A topic pattern in a body; one with a leading `!` is an exception."""
 
 
 class InVpn(TypedDict):

@@ -9,8 +9,9 @@ from pydantic import Field
 from amqp_ext.message.annotations import MOST_REASON
 from gateway.admin import rights
 from gateway.admin.operations import Tree
-from gateway.admin.semp.envelope import Attributes, Body, Pattern, SempError, Shown, resource
+from gateway.admin.semp.envelope import Attributes, Body, SempError, Shown, resource
 from gateway.admin.semp.resources import LOG_NAME, OfLog, check_log, logged_id, range_of, while_waiting
+from gateway.config.setting_types import TopicFilter
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.erasing import MOST_IDS, Copies, Erased
@@ -29,7 +30,7 @@ class RedactMsg(Body):
     """The same, as `rmid1:…`."""
     selector: Annotated[str, Field(max_length=10_000)] | None = None
     """Instead of ids: the messages of the log that match. It needs `expectedMsgCount` or `preview`."""
-    subscribe: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] | None = None
+    subscribe: Annotated[list[TopicFilter], Field(max_length=MOST_PATTERNS)] | None = None
     """With a selector: topic patterns; without any, all topics."""
     start: str | None = None
     """With a selector: any replay start; by default the beginning of the log."""

@@ -20,7 +20,6 @@ from gateway.admin.semp.envelope import (
     Body,
     InVpn,
     ListAnswer,
-    Pattern,
     SempError,
     Shown,
     resource,
@@ -29,6 +28,7 @@ from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, OfLog, OfVpn, resources_of, while_waiting
 from gateway.config import Vpn
 from gateway.config.changes import Changes
+from gateway.config.setting_types import TopicFilter
 from gateway.core.broker import Broker
 from gateway.core.log import ArchivedRun
 from gateway.core.model import Point
@@ -64,7 +64,7 @@ class LogBody(Body):
 class NewTopicFilter(Body):
     """A topic whose messages are logged, or, with a leading `!`, are not."""
 
-    topicFilterSubscription: Pattern
+    topicFilterSubscription: TopicFilter
 
 
 class _Named(InVpn):
