@@ -24,7 +24,7 @@ import uvloop
 
 from gateway import config, sockets
 from gateway.admin.server import AdminServer
-from gateway.amqp.container import Container, Guest
+from gateway.amqp.container import Container
 from gateway.amqp.copy_publisher import CopyPublisher
 from gateway.amqp.engine.loops import CHOSEN
 from gateway.engines import ChosenStores, engine_of, files_in, with_extra
@@ -238,7 +238,7 @@ class Gateway:
         http = self._admin_server.clients if self._admin_server is not None else ()
         return [*amqp, *http]
 
-    def admit(self, address: str, user: str) -> Guest:
+    def admit(self, address: str, user: str) -> tuple[int, Callable[[], None]]:
         """See ``gateway.admin.administered_gateway.AdministeredGateway``."""
         assert self._container is not None
         return self._container.admit(address, user)

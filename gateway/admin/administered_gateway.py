@@ -57,9 +57,12 @@ class AdministeredGateway(Protocol):
     def ledger(self) -> Ledger:
         """What all clients make the gateway hold."""
 
-    def admit(self, address: str, user: str) -> Guest:
+    def admit(self, address: str, user: str) -> tuple[int, Callable[[], None]]:
         """
         Count an HTTP client as a connection: its user has signed in from this IP address.
+
+        Returns:
+            A number that is unique while the gateway runs, and the function that frees the client's place.
 
         Raises:
             gateway.core.errors.Refused: RESOURCE_LIMIT, there are too many connections.
@@ -83,17 +86,6 @@ MOST_CLIENTS: Final = 128
 
 MOST_CLIENTS_PER_USER: Final = 64
 """HTTP clients of one user at the same time: half of all, so that one user does not keep the others out."""
-
-
-class Guest(Protocol):
-    """A client's place among all connections."""
-
-    @property
-    def number(self) -> int:
-        """Unique while the gateway runs."""
-
-    def leave(self) -> None:
-        """The client is gone: free its place."""
 
 
 @dataclass(eq=False)
@@ -171,7 +163,8 @@ class HttpClients:
 
     def __init__(self, gateway: AdministeredGateway) -> None:
         self._gateway = gateway
-        self._clients: dict[HttpClient, Guest] = {}
+        self._clients: dict[HttpClient, Callable[[], None]] = {}
+        """Each with the function that frees its place."""
         self._by_user: Counter[str] = Counter()
         self._over: Refused | None = None
 
@@ -206,8 +199,8 @@ class HttpClients:
                 ErrorCode.RESOURCE_LIMIT,
                 f"user {user!r} has {MOST_CLIENTS_PER_USER} running requests, the most allowed for one user",
             )
-        guest = self._gateway.admit(host, user)
-        client = HttpClient(guest.number, user, user, f"{host}:{port}", vpn, address, is_sender)
+        number, leave = self._gateway.admit(host, user)
+        client = HttpClient(number, user, user, f"{host}:{port}", vpn, address, is_sender)
         client.account = self._gateway.ledger.open(
             self._gateway.vpns.settings.limits.connection_bytes,
             lambda bound: client.stop(
@@ -215,16 +208,16 @@ class HttpClients:
             ),
         )
         client.account.sign_in(user)
-        self._clients[client] = guest
+        self._clients[client] = leave
         self._by_user[user] += 1
         return client
 
     def leave(self, client: HttpClient) -> None:
         """Remove a client: its request is over."""
-        guest = self._clients.pop(client)
+        leave = self._clients.pop(client)
         self._by_user -= Counter([client.user])  # `-=` also removes a user whose count is zero
         client.account.close()
-        guest.leave()
+        leave()
 
     def stop(self, refused: Refused, users: Collection[str] | None = None) -> None:
         """Stop the clients of these users; without ``users``, stop all clients, and refuse later ones."""

@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         self.output = Output(self.limits.connection_output_bytes, self._fail)
         self.account = acceptor.account(self._close_as_largest)
         self.links = LinkTable(self.log, self.account, self.output.schedule_flush)
-        self.tasks = Tasks(self._task_failed, self._task_done)
+        self.tasks = Tasks(self._input_failed, self._task_done)
         self._acceptor = acceptor
         self._deadline = Deadline()
         self.closing = Closing(acceptor.container_id, self.output, self.log, self._deadline, self._drop_links)
@@ -156,15 +156,10 @@ class Connection(asyncio.Protocol):
             self._feed(data)
 
     def _guard_input(self, call: Callable[[], None]) -> None:
-        """Close the connection for an error of the peer's, or for one of ours that its input led to."""
         try:
             call()
-        except Refused as refused:
-            self.closing.refuse(refused)
-        except UnicodeDecodeError as error:
-            self._refuse_text(error)
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._input_failed(error)
 
     def buffer(self, size_bytes: int) -> None:
         """Enter how many bytes of unfinished WebSocket messages are held for it now."""
@@ -479,9 +474,13 @@ class Connection(asyncio.Protocol):
     def _refuse(self, code: ErrorCode, text: str) -> None:
         self.closing.refuse(Refused(code, text))
 
-    def _task_failed(self, error: Exception) -> None:
-        if isinstance(error, UnicodeDecodeError):
-            self._refuse_text(error)
+    def _input_failed(self, error: Exception) -> None:
+        """Close the connection for an error of the peer's, or for one of ours that its input led to."""
+        if isinstance(error, Refused):
+            self.closing.refuse(error)
+        elif isinstance(error, UnicodeDecodeError):
+            # The engine decodes a text only when it is asked for it.
+            self._refuse(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}")
         else:
             self._fail()
 
@@ -490,10 +489,6 @@ class Connection(asyncio.Protocol):
             call()
         except Exception:
             self._fail()
-
-    def _refuse_text(self, error: UnicodeDecodeError) -> None:
-        """Refuse a text that is not UTF-8; the engine decodes a text only when it is asked for it."""
-        self._refuse(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}")
 
     def _fail(self) -> None:
         """An internal error: close this connection, and no other."""

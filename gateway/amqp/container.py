@@ -53,14 +53,6 @@ RELIEF_SECONDS: Final = 2.0
 """How often the ledger looks for publishers that wait in vain (``Ledger.relieve``)."""
 
 
-class Guest:
-    """An HTTP client. It speaks no AMQP, and counts as a connection."""
-
-    def __init__(self, number: int, admitted: Admitted) -> None:
-        self.number = number
-        self.leave = admitted.leave
-
-
 class Container:
     """
     The AMQP container of this process.
@@ -169,15 +161,18 @@ class Container:
             found = self._shared[vpn] = VpnState(self.users, lambda: self._is_stopping)
         return found
 
-    def admit(self, address: str, user: str) -> Guest:
+    def admit(self, address: str, user: str) -> tuple[int, Callable[[], None]]:
         """
-        Admit an HTTP client whose user has signed in from this IP address.
+        Admit an HTTP client whose user has signed in from this IP address: it counts as a connection.
+
+        Returns:
+            Its number, and the function that frees its place.
 
         Raises:
             Refused: RESOURCE_LIMIT, it would be one connection too many.
         """
         admitted = self.admission.admit_user(address, user)
-        return Guest(self.next_number(), admitted)
+        return self.next_number(), admitted.leave
 
     # --- what listeners use -----------------------------------------------------------------------------------------
 
