@@ -221,7 +221,11 @@ class Client:
             older.steal()
 
     def attached(self, link: AttachedLink, name: str, *, publishes: bool) -> None:
-        """Remember an attached link, so that a later one of the same name can displace it."""
+        """
+        Remember an attached link, so that a later one of the same name can displace it. It displaces a link that was
+        being attached at the same time, and was answered first.
+        """
+        self.steal(name, publishes=publishes)
         key = self._key_of(name, publishes=publishes)
         if key is not None:
             self._shared.links[key] = link

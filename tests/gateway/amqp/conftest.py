@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
+from gateway.app import Gateway
 from gateway.config import Limits, Vpn
 from gateway.core.effects import Effect
 from gateway.vpn.runtime import SystemClock
@@ -169,3 +170,13 @@ def connect(_ending: ExitStack) -> Connect:
 def client(gateway: RunningGateway, connect: Connect) -> Client:
     """A client of `gateway`."""
     return connect(gateway)
+
+
+def attaches_under_way(gateway: RunningGateway) -> int:
+    """How many attaches of all clients are not answered yet."""
+
+    def count(running: Gateway) -> int:
+        assert running._container is not None
+        return sum(connection.tasks.count for connection in running._container.connections)
+
+    return gateway.call(count)

@@ -9,9 +9,8 @@ import pytest
 from proton import Delivery, Endpoint, Link, Terminus, symbol
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong
-from gateway.app import Gateway
 from gateway.config import Limits
-from tests.gateway.amqp.conftest import Connect, Start, Telling
+from tests.gateway.amqp.conftest import Connect, Start, Telling, attaches_under_way
 from tests.gateway.amqp.spec.conftest import ScriptedPeer
 from tests.support.client import Client, Refused, numbered, refusal, texts
 from tests.support.frames import ATTACH, DETACH, FLOW, error_of, frame, framed
@@ -370,11 +369,6 @@ def test_a_consumer_that_stops_reading_does_not_stop_others(start: Start, connec
     ]
 
 
-def _attaches_under_way(running: Gateway) -> int:
-    assert running._container is not None
-    return sum(connection.tasks.count for connection in running._container.connections)
-
-
 def test_a_browser_of_a_queue_that_was_deleted_meanwhile_is_refused(
     telling: Telling, gateway: RunningGateway
 ) -> None:
@@ -387,7 +381,7 @@ def test_a_browser_of_a_queue_that_was_deleted_meanwhile_is_refused(
         peer.transfer(0, 0, data(b"uncommitted"))
         browsed = Described(ULong(0x28), ["queue://q", *[None] * 5, Symbol("copy")])
         peer.send(frame(ATTACH, ["b", UInt(1), True, None, None, browsed, Described(ULong(0x29), [])]))
-        wait_until(lambda: gateway.call(_attaches_under_way) == 1, "the attach waits for the commit")
+        wait_until(lambda: attaches_under_way(gateway) == 1, "the attach waits for the commit")
         gateway.ask(lambda vpn: vpn.endpoints.delete(vpn.endpoints.by_name["q"]))
         telling.go_on()
         # The publisher, and the browser.

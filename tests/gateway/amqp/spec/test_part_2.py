@@ -12,7 +12,7 @@ import pytest
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort, encode
 from gateway.amqp.engine import link_table
 from gateway.config import Limits, Listener
-from tests.gateway.amqp.conftest import Start
+from tests.gateway.amqp.conftest import Start, Telling, attaches_under_way
 from tests.gateway.amqp.spec.conftest import (
     DISCHARGE,
     Opened,
@@ -33,6 +33,7 @@ from tests.support.frames import (
     OPEN,
     TRANSFER,
     WINDOW,
+    attach_frame,
     begin_frame,
     disposition,
     error_of,
@@ -41,6 +42,7 @@ from tests.support.frames import (
 )
 from tests.support.messages import body_of, data
 from tests.support.running import RunningGateway
+from tests.support.waiting import wait_until
 
 # --- 2.5.6, session flow control: transfer-ids rise and wrap around, and do not go back -------------------------------
 
@@ -171,6 +173,21 @@ def test_a_name_is_one_link(
     peer.skip_to(FLOW)
     second(peer, begin)
     assert is_attached(peer) is (second not in STEALING[stealing])
+
+
+def test_of_two_attaches_at_once_one_steals(telling: Telling, start: Start, opened_at: OpenedAt) -> None:
+    """Neither link is there yet when the other one attaches: one of them gets credit, the other is detached."""
+    gateway = start(listeners=(Listener(port=0, link_stealing="container"),))
+    writer, *peers = (opened_at(gateway) for _ in range(3))
+    writer.attach(5, target=["queue://q"])
+    writer.skip_to(FLOW)
+    telling.hold()
+    writer.transfer(5, 0, data(b"uncommitted"))
+    for peer in peers:
+        peer.send(attach_frame(0, receiver=False, address="queue://q"))
+    wait_until(lambda: attaches_under_way(gateway) == 2, "both wait for the commit")
+    telling.go_on()
+    assert sorted(peer.until(FLOW, DETACH)[-1].code for peer in peers) == [FLOW, DETACH]
 
 
 def test_what_a_stolen_suspended_link_had_is_the_new_one_s(at: Callable[[str], Begin]) -> None:
