@@ -9,6 +9,7 @@ Raises:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from cproton_ffi import ffi, lib
@@ -62,33 +63,26 @@ def send(
     unsettled: dict[int, int] | None,
 ) -> int:
     """See ``python_loops``."""
-    pieces = splicer.pieces if splicer.is_plain(attempts, end_id) else None
-    front_of = _Fronts(splicer, attempts, end_id)
-    return _transfers.send(link, rows, pieces, front_of, unsettled, False)
+    return _transfers.send(link, rows, *_fronts(splicer, attempts, end_id), unsettled, False)
 
 
 def send_batch(
     link: int, rows: Sequence[Row], splicer: Splicer, attempts: Mapping[int, int], end_id: int | None
 ) -> None:
     """See ``python_loops``."""
+    _transfers.send(link, rows, *_fronts(splicer, attempts, end_id), None, True)
+
+
+def _fronts(splicer: Splicer, attempts: Mapping[int, int], end_id: int | None) -> tuple[Any, Any]:
+    """The pieces of which the C code makes fronts, None where they need more; and what makes the other fronts."""
     pieces = splicer.pieces if splicer.is_plain(attempts, end_id) else None
-    _transfers.send(link, rows, pieces, _Fronts(splicer, attempts, end_id), None, True)
+    return pieces, partial(_front, splicer, attempts, end_id)
 
 
-class _Fronts:
-    """Makes the fronts that the C code does not make."""
-
-    __slots__ = ("_attempts", "_end_id", "_splicer")
-
-    def __init__(self, splicer: Splicer, attempts: Mapping[int, int], end_id: int | None) -> None:
-        self._splicer, self._attempts, self._end_id = splicer, attempts, end_id
-
-    def __call__(self, row: Row) -> bytes:
-        message_id, time_ms, topic, bare, _, _, content = row
-        attempts = self._attempts.get(message_id, 0)
-        return self._splicer.front(
-            message_id, time_ms, topic, bare, content, attempts, message_id == self._end_id
-        )
+def _front(splicer: Splicer, attempts: Mapping[int, int], end_id: int | None, row: Row) -> bytes:
+    message_id, time_ms, topic, bare, _, _, content = row
+    attempted = attempts.get(message_id, 0)
+    return splicer.front(message_id, time_ms, topic, bare, content, attempted, message_id == end_id)
 
 
 def _address_of(name: str, signature: str) -> int:
