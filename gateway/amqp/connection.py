@@ -192,7 +192,12 @@ class Connection(asyncio.Protocol):
         if client is not None:
             client.left()
             self.log.last("connection_closed", **{log_keys.REASON: str(exc) if exc else None})
-        self._let_go()
+        # Drop the references that form cycles with this connection, so that it is freed with the last reference to it.
+        # Otherwise it would stay, with all that its engine has buffered, until the garbage collector runs its oldest
+        # generation. A late call finds a connection that is lost.
+        if self._handshake is not None:
+            self._handshake.sasl.close()
+        self._socket = self._handshake = self._frames = self._client = None
 
     def pause_writing(self) -> None:
         self.output.pause()
@@ -456,18 +461,6 @@ class Connection(asyncio.Protocol):
             f"the gateway holds as much as it may ({bound}), and the most for this connection: "
             f"{self.account.held_bytes} bytes",
         )
-
-    # --- the end --------------------------------------------------------------------------------------------------
-
-    def _let_go(self) -> None:
-        """
-        Drop the references that form cycles with this connection, so that it is freed with the last reference to it.
-        Otherwise it would stay, with all that its engine has buffered, until the garbage collector runs its oldest
-        generation. A late call finds a connection that is lost.
-        """
-        if self._handshake is not None:
-            self._handshake.sasl.close()
-        self._socket = self._handshake = self._frames = self._client = None
 
     # --- errors ---------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Container:
     def reload(self, settings: Settings, changed_users: Collection[str]) -> None:
         """
         Apply these settings to new connections; the directory of users has them already. The connections of changed
-        users are closed: their old permissions are spread over their links.
+        users are closed, as their old permissions are spread over their links, and with them those that sign in.
 
         Args:
             changed_users: Names of the users whose settings have changed.
@@ -100,7 +100,14 @@ class Container:
         for shared in list(self._shared.values()):
             # Permissions may have changed. A client that stays connected keeps its own map.
             shared.relay_topics.clear()
-        self._disconnect(changed_users)
+        refused = Refused(
+            ErrorCode.CONNECTION_FORCED, "the configuration of this user has changed; connect again"
+        )
+        for connection in list(self.connections):
+            is_changed = self.users.has_changed(connection.identity.who, changed_users)
+            # The password that a client has shown may no longer be right.
+            if is_changed or (changed_users and connection.is_signing_in):
+                connection.stop(refused)
         failed: TlsError | None = None
         self.ledger.set_bounds(settings.limits.memory_bytes, settings.limits.user_bytes)
         for listener, its_settings in zip(self._listeners, settings.listeners, strict=True):
@@ -110,19 +117,6 @@ class Container:
                 failed = failed or error
         if failed is not None:
             raise failed
-
-    def _disconnect(self, changed_users: Collection[str]) -> None:
-        """
-        Close the connections of changed users. If there are any, close the connections that are signing in, too: the
-        password that a client has shown may no longer be right.
-        """
-        refused = Refused(
-            ErrorCode.CONNECTION_FORCED, "the configuration of this user has changed; connect again"
-        )
-        for connection in list(self.connections):
-            is_changed = self.users.has_changed(connection.identity.who, changed_users)
-            if is_changed or (changed_users and connection.is_signing_in):
-                connection.stop(refused)
 
     async def start(self) -> list[str]:
         """Begin to accept clients; return the URLs that they use."""

@@ -200,13 +200,9 @@ class CopyPublisher:
             elif self._unsettled and now - moved_at > ANSWER_SECONDS:
                 raise _CannotPublish(f"no answer in {ANSWER_SECONDS:.0f} s")
             elif not self._unsettled and now - moved_at > CREDIT_SECONDS:
-                if not has_read and not self._is_open:
+                if not has_read and not self._sender.remote_target.address:
                     raise _CannotPublish(f"no answer in {CREDIT_SECONDS:.0f} s")
                 self._refusal = f"{self._address} gives no credit there: it accepts no messages now"
-
-    @property
-    def _is_open(self) -> bool:
-        return bool(self._sender.remote_target.address)
 
     def _hand_over(self, contents: Sequence[bytes], place: int) -> int:
         """Give the engine messages, up to the credit and ``WRITE_BYTES``; return the index of the next one."""

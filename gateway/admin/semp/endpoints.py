@@ -217,6 +217,7 @@ class _Seen:
     def __init__(self, endpoint: Endpoint, vpn: MessageVpn) -> None:
         self.endpoint = endpoint
         self.lag_ms = vpn.lag.lag_ms(endpoint)
+        self.unsettled = sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended))
         window = vpn.broker.dedup.windows.get(endpoint.number)
         self.dedup_ids, self.duplicates = (0, 0) if window is None else (len(window), window.duplicates)
         oldest = endpoint.oldest_delivery
@@ -243,7 +244,7 @@ _STATE: Final = Shown[_Seen](
         "delayedMsgUsage": (int, lambda seen: seen.endpoint.backlog.delayed.size_bytes),
         "dedupIdCount": (int, lambda seen: seen.dedup_ids),
         "duplicateMsgCount": (int, lambda seen: seen.duplicates),
-        "txUnackedMsgCount": (int, lambda seen: _unsettled(seen.endpoint)),
+        "txUnackedMsgCount": (int, lambda seen: seen.unsettled),
         "oldestUnackedMsgId": (int | None, lambda seen: seen.held_id),
         "oldestUnackedTimeMs": (int | None, lambda seen: seen.held_since_ms),
         "oldestUnackedClientId": (str | None, lambda seen: seen.client and client_id(seen.client)),
@@ -289,10 +290,6 @@ MONITORED_ALONE: Final = {
 def monitored(endpoint: Endpoint, vpn: MessageVpn) -> dict[str, Any]:
     """An endpoint in the monitor tree."""
     return {**configured(endpoint, vpn.name), **_STATE.of(_Seen(endpoint, vpn))}
-
-
-def _unsettled(endpoint: Endpoint) -> int:
-    return sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended))
 
 
 # --- operations -------------------------------------------------------------------------------------------------
