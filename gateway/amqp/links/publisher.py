@@ -35,6 +35,9 @@ from gateway.vpn.publishing import Staged, bare_offset_of
 DENIED_ADDRESSES: Final = 100
 """Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
 
+KNOWN_CHARACTERS: Final = 1_000
+"""Longest address of a message that is remembered: any topic fits, and a host and options may make it far longer."""
+
 RELAY_TOPICS: Final = 10_000
 """Addresses of the anonymous relay that are remembered for a user and a VPN; one more, and all are forgotten."""
 
@@ -220,9 +223,10 @@ class Publisher(BaseLink):
                     ErrorCode.INVALID_FIELD, "a message to the anonymous relay needs an address in `to`"
                 )
             topic = topic_of_target(self._client, to, capabilities)
-            if len(self._known_topics) >= RELAY_TOPICS:
-                self._known_topics.clear()
-            self._known_topics[destination] = topic
+            if len(to) <= KNOWN_CHARACTERS:
+                if len(self._known_topics) >= RELAY_TOPICS:
+                    self._known_topics.clear()
+                self._known_topics[destination] = topic
         return topic
 
     def _is_without_node(self, topic: str) -> bool:
@@ -234,7 +238,7 @@ class Publisher(BaseLink):
 
     def _log_denied(self, destination: Destination | CodecError, denied: Denied) -> None:
         """One line for an address, however many messages go there."""
-        to = str(destination.address if isinstance(destination, Destination) else destination)
+        to = str(destination.address if isinstance(destination, Destination) else destination)[:KNOWN_CHARACTERS]
         if to in self._denied or len(self._denied) >= DENIED_ADDRESSES:
             return
         self._denied.add(to)

@@ -8,6 +8,7 @@ import pytest
 from proton import Described, Link, symbol, ulong
 
 from amqp_ext.codec import Byte, Symbol
+from gateway.app import Gateway
 from gateway.config import Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import (
@@ -174,6 +175,21 @@ def test_the_relay_delivers_by_to(client: Client, settled: bool) -> None:
     assert texts(client.receiver("q1", credit=10).take(10)) == numbered(0, 30, 3)
     assert texts(client.receiver("q2", credit=10).take(10)) == numbered(1, 30, 3)
     assert texts(subscriber.take(10)) == numbered(2, 30, 3)
+
+
+def test_the_relay_remembers_no_address_of_any_length(gateway: RunningGateway, client: Client) -> None:
+    """Ten thousand addresses are remembered for a user, and a host or an option may make each a message long."""
+    relay = client.sender(None)
+    for to in ("topic://a", f"amqp://{'h' * 100_000}/orders", f"orders?replay-start={'x' * 100_000}"):
+        relay.send_all([message_to(to, "x")])
+    assert gateway.depth("orders") == 2
+
+    def remembered(running: Gateway) -> list[str]:
+        assert running._container is not None
+        (shared,) = running._container._shared.values()
+        return [destination.address for topics in shared.relay_topics.values() for destination in topics]
+
+    assert gateway.call(remembered) == ["topic://a"]
 
 
 def test_the_relay_rejects_a_bad_to(client: Client) -> None:
