@@ -283,7 +283,10 @@ def _require_own(client: DialectClient, queue: str, *actions: Action) -> None:
 
 
 MAX_EXCHANGES: Final = 10_000
-"""Exchanges of one Message VPN."""
+"""Exchanges of one Message VPN; one user may declare half of them, as that needs no permission."""
+
+MAX_EXCHANGE_BYTES: Final = 255
+"""Longest name of an exchange, as in RabbitMQ."""
 
 
 class Exchanges:
@@ -299,11 +302,20 @@ class Exchanges:
         Declare the kind of an exchange. Publishing through it and binding to it need permissions of their own.
 
         Raises:
-            Refused: RESOURCE_LIMIT; PRECONDITION_FAILED, it exists and is of another kind.
+            Refused: RESOURCE_LIMIT; INVALID_FIELD, its name is too long; PRECONDITION_FAILED, it exists and is of
+                another kind.
         """
         found = self._kinds.get(name)
-        if found is None and len(self._kinds) >= MAX_EXCHANGES:
-            raise Refused(ErrorCode.RESOURCE_LIMIT, f"there are {MAX_EXCHANGES} exchanges already")
+        if len(name.encode()) > MAX_EXCHANGE_BYTES:
+            raise Refused(
+                ErrorCode.INVALID_FIELD, f"an exchange's name has at most {MAX_EXCHANGE_BYTES} bytes"
+            )
+        own = sum(user == client.user for user in self._declared_by.values()) if found is None else 0
+        if found is None and (len(self._kinds) >= MAX_EXCHANGES or own >= MAX_EXCHANGES // 2):
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"there are {len(self._kinds)} exchanges, {own} of them of user {client.user!r}: no more may be made",
+            )
         if found is not None and found is not kind:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,

@@ -238,7 +238,9 @@ class Publisher(BaseLink):
 
     def _log_denied(self, destination: Destination | CodecError, denied: Denied) -> None:
         """One line for an address, however many messages go there."""
-        to = str(destination.address if isinstance(destination, Destination) else destination)[:KNOWN_CHARACTERS]
+        to = str(destination.address if isinstance(destination, Destination) else destination)[
+            :KNOWN_CHARACTERS
+        ]
         if to in self._denied or len(self._denied) >= DENIED_ADDRESSES:
             return
         self._denied.add(to)

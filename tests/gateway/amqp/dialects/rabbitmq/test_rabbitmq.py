@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from proton import Delivery
 
+from gateway.amqp.dialects import rabbitmq
 from gateway.config import Listener, User
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.gateway.permissions.conftest import HASH, PASSWORD
@@ -103,6 +104,19 @@ def test_a_deleted_exchange_is_bound_to_nothing(gateway: RunningGateway, client:
     status, text = pair.ask("POST", "/bindings", {"source": "one", "destination_queue": "q"})
     assert (status, "'one'" in text) == (404, True)
     assert pair.ask("DELETE", "/exchanges/amq.topic")[0] == 400
+
+
+def test_exchanges_are_few_and_have_short_names(
+    guarded: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user declares half of all at most, so that others can declare some, too."""
+    monkeypatch.setattr(rabbitmq, "MAX_EXCHANGES", 8)
+    for name, statuses in (("ann", [204] * 4 + [400]), ("root", [204, 400])):
+        with Client(guarded.url, user=(name, PASSWORD)) as client:
+            pair = Pair(client)
+            declared = [pair.ask("PUT", f"/exchanges/{name}{n}", EXCHANGE)[0] for n in range(len(statuses))]
+            assert declared == statuses
+            assert pair.ask("PUT", f"/exchanges/{'x' * 256}", EXCHANGE)[0] == 400
 
 
 def test_a_dynamic_queue_has_an_address_that_clients_can_send_to(client: Client) -> None:
