@@ -501,9 +501,8 @@ class LogSource:
         self._wake: Callable[[BaseException | None], None] | None = wake
         self._page: LogPage | None = None
         self._index = 0
-        self._sized: LogPage | None = None
-        """The page whose contents have ``_page_bytes``."""
         self._page_bytes = 0
+        """The size of the contents of the last page that came."""
         self._next: Future[TimedPage] | None = None
         self._read_seconds = 0.0
         self._waits = False
@@ -570,11 +569,7 @@ class LogSource:
         """
         The size of the page that was read and not taken, and of the page ahead, which is assumed to be as large.
         """
-        page = self._page
-        if page is not None and self._sized is not page:
-            sizes = map(len, map(CONTENT_OF, page.rows)) if page.columns is None else page.columns.sizes
-            self._sized, self._page_bytes = page, sum(sizes)
-        return self._page_bytes * ((page is not None) + (self._next is not None))
+        return self._page_bytes * ((self._page is not None) + (self._next is not None))
 
     def let_go(self) -> None:
         """Drop the pages, as nothing is wanted for a while: what was not taken is read again."""
@@ -582,13 +577,13 @@ class LogSource:
             return  # ``wake`` tells the caller of that page, and it can call this again then.
         if self._next is not None:
             self._next.cancel()
-        self._page = self._next = self._sized = self._columns = None
+        self._page = self._next = self._columns = None
 
     def close(self) -> None:
         """End the reading: drop all pages, and call ``wake`` no more."""
         if self._next is not None:
             self._next.cancel()
-        self._wake = self._page = self._next = self._sized = self._columns = None
+        self._wake = self._page = self._next = self._columns = None
 
     def spent_reading(self) -> float:
         """Processor seconds of the pages that arrived since the last call of this."""
@@ -600,7 +595,7 @@ class LogSource:
         start = self._index
         stop = start + limit
         if stop >= len(rows):
-            self._page = self._sized = None
+            self._page = None
             self.position = page.position
             part = rows[start:] if start else rows
         else:
@@ -637,7 +632,7 @@ class LogSource:
             # The error's traceback refers to this frame; without this, the frame would refer to the error.
             del arrived
         self._read_seconds += taken
-        self._page, self._index = page, 0
+        self._page, self._index, self._page_bytes = page, 0, _bytes_of(page)
         if page.position < self._cache.first_id:
             self._next = self._ask(page.position)
         return page
@@ -652,8 +647,15 @@ class LogSource:
         error = future.exception()
         if error is not None:
             self._next = None
+        elif not self._page_bytes:
+            self._page_bytes = _bytes_of(future.result()[0])
         if self._wake is not None:
             self._wake(error)
+
+
+def _bytes_of(page: LogPage) -> int:
+    """The size of a page's contents."""
+    return sum(map(len, map(CONTENT_OF, page.rows)) if page.columns is None else page.columns.sizes)
 
 
 class ValuesSource(LogSource):

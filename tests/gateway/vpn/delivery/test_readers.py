@@ -442,6 +442,12 @@ class NaiveVpn:
         """How often the store was asked for a page since ``count_pages``."""
         return self._pages
 
+    def read_pages(self) -> None:
+        """Let the store's threads read what they were asked for, while no time passes."""
+        while self.world.reader.waiting:
+            self.world.reader.read(len(self.world.reader.waiting))
+            self.world.loop.run()
+
     def count_pages(self) -> None:
         """Begin to count requests to the store."""
         self._pages = 0
@@ -724,9 +730,7 @@ def stalled(vpn: NaiveVpn, *links: NaiveLink) -> list[LogFeed]:
     for link, feed in zip(links, feeds, strict=True):
         link.credit = 3
         vpn.run(feed)
-        while vpn.world.reader.waiting:
-            vpn.world.reader.read(len(vpn.world.reader.waiting))
-            vpn.world.loop.run()
+        vpn.read_pages()
     assert [len(link.received) for link in links] == [3] * len(links)
     return feeds
 
@@ -771,3 +775,28 @@ def test_all_links_that_stall_hold_a_bounded_amount(
     assert [bool(link.account.held[Kind.PAGES]) for link in links] == [False, True, True]
     forgetful.world.on_loop(feeds[1].close)
     assert [bool(link.account.held[Kind.PAGES]) for link in links] == [False, False, True]
+
+
+@pytest.mark.parametrize("credit", [10, 1], ids=["a whole page is taken", "credit ends before the page comes"])
+def test_a_page_that_comes_while_a_link_takes_nothing_is_counted(forgetful: NaiveVpn, credit: int) -> None:
+    """No part of the page was taken. It is in the account for a moment, and then it is dropped."""
+    link = NaiveLink()
+    feed = forgetful.read(link, "a")
+    link.credit = 0
+    for _ in range(20):
+        forgetful.publish("a")
+    link.credit = credit
+    forgetful.run(feed)
+    if credit == 1:
+        link.credit = 0
+    forgetful.read_pages()
+    assert link.credit == 0
+    assert link.account.held[Kind.PAGES] > 0
+    forgetful.world.loop.advance(STALLED_SECONDS)
+    forgetful.count_pages()
+    assert link.account.held[Kind.PAGES] == 0
+    link.credit = ENOUGH
+    forgetful.run(feed)
+    assert forgetful.pages > 0
+    forgetful.world.settle_down()
+    assert len(link.received) == 20 and link.account.held[Kind.PAGES] == 0
