@@ -707,12 +707,7 @@ class ValuesSource(LogSource):
                 self._coming = self._pages(self.value)
                 loop = self._history.runtime.loop
                 self._coming.add_done_callback(lambda f: loop.call_soon_threadsafe(self._came, f))
-            if not self._coming.done():
-                return None
-            page, self._coming = self._coming.result(), None
-            # To a reader, a value is like a message of the log, and needs no route.
-            self._values = [(*row[:HELD], None, row[CONTENT]) for row in page.rows]
-            self._after = page.position
+            return None
         rows, self._values = self._values[:limit], self._values[limit:]
         if self._values:
             self.value = self._values[0][ID]
@@ -724,12 +719,18 @@ class ValuesSource(LogSource):
         self.value = self._after
         return rows, self.value
 
-    def _came(self, page: Future[LogPage]) -> None:
-        if page.cancelled() or page is not self._coming or self._wake is None:
+    def _came(self, coming: Future[LogPage]) -> None:
+        if coming.cancelled() or self._wake is None:
             return
-        error = page.exception()
-        if error is not None:
-            self._coming = None
+        error = None
+        if coming is self._coming:
+            self._coming, error = None, coming.exception()
+            if error is None:
+                page = coming.result()
+                # To a reader, a value is like a message of the log, and needs no route.
+                self._values = [(*row[:HELD], None, row[CONTENT]) for row in page.rows]
+                self._after = page.position
+        # A page that is not wanted any more is asked for anew.
         self._wake(error)
 
     def erased(self, markers: Mapping[int, Row]) -> None:

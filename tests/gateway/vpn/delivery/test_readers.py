@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +27,11 @@ from gateway.vpn import turns
 from gateway.vpn.feeds.browse_feed import BrowseFeed
 from gateway.vpn.feeds.endpoint_feed import KeptRows
 from gateway.vpn.feeds.log_feed import STALLED_SECONDS, LogFeed
+from gateway.vpn.history import ValuesSource
 from gateway.vpn.runtime import Counters, SystemClock, Tuning
 from gateway.vpn.tracing import Span, TracedLink
 from gateway.vpn.turns import HistoryPace
+from store.ports import LogPage
 from tests.gateway.core.machines.model import message
 from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
 from tests.support.client import Client, texts
@@ -800,3 +803,49 @@ def test_a_page_that_comes_while_a_link_takes_nothing_is_counted(forgetful: Naiv
     assert forgetful.pages > 0
     forgetful.world.settle_down()
     assert len(link.received) == 20 and link.account.held[Kind.PAGES] == 0
+
+
+# --- Values of a last-value queue -------------------------------------------------------------------------------------
+
+
+class ValuesReader:
+    """A reader of values, whose pages of two come when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Future[LogPage]] = []
+        self.woken: list[BaseException | None] = []
+        loop = SimpleNamespace(call_soon_threadsafe=lambda call, *args: call(*args))
+        history: Any = SimpleNamespace(cache=SimpleNamespace(next_id=9), runtime=SimpleNamespace(loop=loop))
+        self.source = ValuesSource(self._pages, 1, history, 9, (), self.woken.append)
+
+    def _pages(self, position: int) -> Future[LogPage]:
+        self.asked.append(Future())
+        return self.asked[-1]
+
+    def page(self) -> None:
+        """The page that was asked for has come."""
+        first = 2 * len(self.asked) - 1
+        self.asked[-1].set_result(LogPage(rows_of([first, first + 1]), first + 2))
+
+
+def test_a_page_of_values_that_an_erasure_drops_is_asked_for_again() -> None:
+    """The reader that waits for the page is woken, and nobody else would wake it."""
+    reader = ValuesReader()
+    assert reader.source.read(10) is None
+    reader.source.erased({})
+    reader.page()
+    assert reader.woken == [None]
+    assert reader.source.read(10) is None
+    assert len(reader.asked) == 2
+
+
+def test_a_page_of_values_that_nobody_takes_is_counted() -> None:
+    """From when it comes until it is dropped or taken."""
+    reader = ValuesReader()
+    assert reader.source.read(10) is None
+    reader.page()
+    assert reader.source.held_bytes == 2
+    reader.source.let_go()
+    assert reader.source.held_bytes == 0
+    assert reader.source.read(10) is None
+    assert len(reader.asked) == 2
