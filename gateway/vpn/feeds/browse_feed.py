@@ -18,9 +18,10 @@ from amqp_ext.message.fields import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import ID, TIME_MS, WHOLE, Row
-from gateway.vpn.clients import ConsumerLink
+from gateway.core.model import ID, TIME_MS, WHOLE, Row, sizes_of
+from gateway.vpn.clients import LogLink
 from gateway.vpn.feeds.endpoint_feed import routes_of
+from gateway.vpn.feeds.stalled import StalledFeeds
 from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.turns import ADMINISTRATION, WaitingTurn
 from store.ports import Reader
@@ -54,14 +55,18 @@ class BrowseFeed(VpnPart):
     def __init__(
         self,
         endpoint: Endpoint,
-        client: ConsumerLink,
+        client: LogLink,
         matches: Callable[[Row], bool] | None,
         state: VpnState,
+        stalled: StalledFeeds,
         closed: Callable[[BrowseFeed], None],
     ) -> None:
         super().__init__(state)
         self.endpoint = endpoint
+        self.account = client.account
+        """The account of its link's connection."""
         self._link = client
+        self._stalled = stalled
         self._selection = state.selection
         self._tell_closed = closed
         self._matches = matches
@@ -76,6 +81,8 @@ class BrowseFeed(VpnPart):
         """The messages to be shown next."""
         self._page: Sequence[Row] = ()
         """The messages that were read and not yet chosen from."""
+        self._part = WHOLE
+        """The part of the endpoint's cursor that these are of."""
         self._turn: WaitingTurn | None = None
         self._is_reading = False
         self._is_closed = False
@@ -92,7 +99,9 @@ class BrowseFeed(VpnPart):
                 return
             room = link.room()
             if room <= 0:
+                self._stall()
                 return
+            self._stalled.remove(self)
             if not self._rows:
                 if not self._page:
                     self._read()
@@ -104,6 +113,17 @@ class BrowseFeed(VpnPart):
             now, self._rows = self._rows[:room], self._rows[room:]
             link.send(now, self.endpoint.attempts, None)
 
+    def _stall(self) -> None:
+        """The link takes nothing. A commit does not prolong the time for which its page is kept."""
+        if self not in self._stalled and (size_bytes := sum(sizes_of([*self._rows, *self._page]))):
+            self._stalled.add(self, size_bytes)
+
+    def let_go(self) -> None:
+        """Drop what was read, as the link takes nothing: it is read again when the link takes more."""
+        self._stalled.remove(self)
+        self._shown_up_to[self._part] = (*self._rows, *self._page)[0][ID] - 1
+        self._rows = self._page = ()
+
     def erased(self, markers: Mapping[int, Row]) -> None:
         """The contents of these messages were erased."""
         self._page, self._rows = with_markers(self._page, markers), with_markers(self._rows, markers)
@@ -111,6 +131,7 @@ class BrowseFeed(VpnPart):
     def close(self) -> None:
         """Show nothing any more."""
         self._is_closed = True
+        self._stalled.remove(self)
         self._rows = self._page = ()
         if self._turn is not None:
             self._turn.cancel()
@@ -162,7 +183,7 @@ class BrowseFeed(VpnPart):
                 self._link.nothing_to_send()
             return
         self._shown_up_to[part] = position - 1
-        self._page = rows
+        self._part, self._page = part, rows
         self.run()
 
     def _choose(self) -> None:

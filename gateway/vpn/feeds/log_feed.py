@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import MappingProxyType
-from typing import Final
 
 from amqp_ext.topics import SubscriptionTrie, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
@@ -26,11 +25,10 @@ from gateway.core.log import RetentionMark, taken_by
 from gateway.core.model import Row
 from gateway.core.replay.reading import LogCursor, Pacer, topic_matcher
 from gateway.core.replay.starts import Resolved
-from gateway.ledger import Kind
 from gateway.vpn.clients import LogLink
 from gateway.vpn.feeds.browse_feed import BrowseFeed
+from gateway.vpn.feeds.stalled import StalledFeeds
 from gateway.vpn.history import LogSource, ValuesSource
-from gateway.vpn.runtime import Runtime
 from gateway.vpn.state import VpnPart, VpnState
 from gateway.vpn.tracing import TracedLink
 from gateway.vpn.turns import RowsAtOnce, WaitingTurn
@@ -41,58 +39,6 @@ NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
 SHORTEST_WAIT = 0.001
 """Seconds: the resolution of the loop's timers; what is due sooner is done in the loop's next turn."""
-
-STALLED_SECONDS: Final = 0.25
-"""How long a page is kept for a link that takes nothing: most go on within milliseconds."""
-
-STALLED_BYTES: Final = 128 * 1024 * 1024
-"""The most that is kept for all such links of a Message VPN together, however short their stalls are."""
-
-
-class StalledFeeds:
-    """
-    Feeds whose links take nothing just now, with the pages of history that were read for them.
-
-    Pages are kept for a short time, only if the accounts of the connections have room, and are entered there. A feed
-    that continues later reads again: links that take nothing hold nothing, however many there are.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._seconds = runtime.clock.seconds
-        self._loop = runtime.loop
-        self._held: dict[LogFeed, tuple[float, int]] = {}
-        """By feed: until when its pages are kept, and their bytes. The feed that has stalled the longest is first."""
-        self._held_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, feed: LogFeed, size_bytes: int) -> None:
-        """The feed's link takes nothing; so much was read for it and not taken."""
-        if not feed.account.has_room(size_bytes):
-            feed.let_go()
-            return
-        feed.account.hold(Kind.PAGES, size_bytes)
-        self._held[feed] = self._seconds() + STALLED_SECONDS, size_bytes
-        self._held_bytes += size_bytes
-        while self._held_bytes > STALLED_BYTES:
-            next(iter(self._held)).let_go()
-        if self._timer is None and self._held:
-            self._timer = self._loop.call_later(STALLED_SECONDS, self._look)
-
-    def remove(self, feed: LogFeed) -> None:
-        """The feed continues, or has dropped its pages."""
-        _, size_bytes = self._held.pop(feed, (0.0, 0))
-        if size_bytes:
-            feed.account.hold(Kind.PAGES, -size_bytes)
-            self._held_bytes -= size_bytes
-
-    def _look(self) -> None:
-        self._timer = None
-        now = self._seconds()
-        for feed, (until, _) in list(self._held.items()):
-            if until > now:
-                self._timer = self._loop.call_later(until - now, self._look)
-                return
-            feed.let_go()
 
 
 class LogFeed(VpnPart):
@@ -535,7 +481,7 @@ class Readers:
         state = self.state
         if state.tracing is not None:
             client = TracedLink(client, state.tracing, "browse", endpoint.name)
-        feed = BrowseFeed(endpoint, client, selects, state, self._browser_closed)
+        feed = BrowseFeed(endpoint, client, selects, state, self.stalled, self._browser_closed)
         endpoint.watch()
         self._browsers.setdefault(endpoint.name, {})[feed] = None
         return feed

@@ -20,13 +20,15 @@ from gateway import app
 from gateway.config import Queue, Vpn
 from gateway.config.settings import Telemetry
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import CONTENT, ID, Row
 from gateway.core.replay.starts import Resolved
 from gateway.ledger import Kind, Ledger
 from gateway.vpn import turns
 from gateway.vpn.feeds.browse_feed import BrowseFeed
 from gateway.vpn.feeds.endpoint_feed import KeptRows
-from gateway.vpn.feeds.log_feed import STALLED_SECONDS, LogFeed
+from gateway.vpn.feeds.log_feed import LogFeed
+from gateway.vpn.feeds.stalled import STALLED_SECONDS
 from gateway.vpn.history import ValuesSource
 from gateway.vpn.runtime import Counters, SystemClock, Tuning
 from gateway.vpn.tracing import Span, TracedLink
@@ -773,14 +775,16 @@ def test_all_links_that_stall_hold_a_bounded_amount(
     """Beyond the limit, the link that has stalled longest drops its page; a closed one holds nothing."""
     alone, *links = [NaiveLink() for _ in range(4)]
     stalled(forgetful, alone)
-    monkeypatch.setattr("gateway.vpn.feeds.log_feed.STALLED_BYTES", alone.account.held[Kind.PAGES] * 5 // 2)
+    monkeypatch.setattr("gateway.vpn.feeds.stalled.STALLED_BYTES", alone.account.held[Kind.PAGES] * 5 // 2)
     feeds = stalled(forgetful, *links)
     assert [bool(link.account.held[Kind.PAGES]) for link in links] == [False, True, True]
     forgetful.world.on_loop(feeds[1].close)
     assert [bool(link.account.held[Kind.PAGES]) for link in links] == [False, False, True]
 
 
-@pytest.mark.parametrize("credit", [10, 1], ids=["a whole page is taken", "credit ends before the page comes"])
+@pytest.mark.parametrize(
+    "credit", [10, 1], ids=["a whole page is taken", "credit ends before the page comes"]
+)
 def test_a_page_that_comes_while_a_link_takes_nothing_is_counted(forgetful: NaiveVpn, credit: int) -> None:
     """No part of the page was taken. It is in the account for a moment, and then it is dropped."""
     link = NaiveLink()
@@ -803,6 +807,41 @@ def test_a_page_that_comes_while_a_link_takes_nothing_is_counted(forgetful: Naiv
     assert forgetful.pages > 0
     forgetful.world.settle_down()
     assert len(link.received) == 20 and link.account.held[Kind.PAGES] == 0
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+@pytest.mark.parametrize("selects", [None, lambda row: True], ids=["all", "selected"])
+def test_a_browser_that_takes_nothing_holds_no_page(
+    vpn: NaiveVpn, priorities: bool, selects: Callable[[Row], bool] | None
+) -> None:
+    """
+    The rest of a page is in the account for a moment, however much is published meanwhile; then it is dropped. It is
+    read again later, and no message is missing or shown twice.
+    """
+    link, settings = NaiveLink(credit=3), EndpointSettings(priorities=priorities)
+    first, world = vpn.next_id, vpn.world
+    queue = world.vpn.endpoints.create("browsed", EndpointKind.QUEUE, settings, ["a"])
+    world.new_content(queue, None)
+    for _ in range(20):
+        vpn.publish("a")
+    feed = world.vpn.readers.browse(queue, link, selects)
+    world.on_loop(feed.run)
+    vpn.read_pages()
+    assert link.received == [first, first + 1, first + 2]
+    held = link.account.held[Kind.PAGES]
+    assert held > 0
+    world.loop.advance(STALLED_SECONDS / 2)
+    vpn.submit("a")
+    assert link.account.held[Kind.PAGES] == held
+    world.loop.advance(STALLED_SECONDS / 2)
+    assert link.account.held[Kind.PAGES] == 0
+    vpn.count_pages()
+    link.credit = ENOUGH
+    world.on_loop(feed.run)
+    assert vpn.pages > 0
+    world.settle_down()
+    assert link.received == list(range(first, vpn.next_id))
+    assert link.account.held[Kind.PAGES] == 0
 
 
 # --- Values of a last-value queue -------------------------------------------------------------------------------------
