@@ -77,8 +77,12 @@ class Archiving(VpnService):
         assert self._source is not None
         pause = FIRST_SECONDS
         while True:
-            if await self._run(self._source):
-                pause = FIRST_SECONDS
+            try:
+                if await self._run(self._source):
+                    pause = FIRST_SECONDS
+            except Exception as error:
+                # The machine starts no process, or a library has written what is no report: the next one may succeed.
+                self.problem = f"{type(error).__name__}: {error}"
             self._runtime.log.warning("archiver_ended", **{log_keys.REASON: self.problem})
             await asyncio.sleep(pause)
             pause = min(2 * pause, MOST_SECONDS)
