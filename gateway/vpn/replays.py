@@ -445,6 +445,8 @@ class ReplayPump(VpnPart):
         self.waits_for_hunger = False
         """It keeps as much content as it may: consumers take what they can of that before it puts more."""
         self._is_hungry = False
+        self._rests = False
+        """A read has failed: it tries again a moment later, however often it is told of commits meanwhile."""
         self._unmarked: int | None = None
         """A message that may be the last before live, and was put before that could be known."""
         self._read_from(self._replay.position)
@@ -519,6 +521,8 @@ class ReplayPump(VpnPart):
                 # A forced replay ends after the transactions that are about to settle some of its messages.
                 if self._cursor.is_finished or not self._endpoint.is_replay_in_doubt:
                     self._finish()
+                return
+            if self._rests:
                 return
             room = self._room()
             if room > 0 and not self._is_hungry and self._replay.live_from is None:
@@ -666,8 +670,13 @@ class ReplayPump(VpnPart):
             return
         if error is not None:
             self._state.runtime.report("log_read_failed", error)
-            self._loop.call_later(1.0, self.run)
+            self._rests = True
+            self._loop.call_later(TRY_AGAIN_S, self._try_again)
             return
+        self.run()
+
+    def _try_again(self) -> None:
+        self._rests = False
         self.run()
 
 

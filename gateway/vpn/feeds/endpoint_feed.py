@@ -88,7 +88,7 @@ class EndpointFeed(VpnPart):
         self.kept = KeptRows()
         """Contents in memory of messages that are to be handed out."""
         self.is_reading = False
-        """A page, or some messages, are being read from the store."""
+        """A page, or some messages, are being read from the store; or a read has failed, and the next one waits."""
         self._dead_letters = dead_letters
         self._replays = replays
         self._locked = locked
@@ -474,14 +474,17 @@ class EndpointFeed(VpnPart):
         number = self.endpoint.cursor_number
         loop = self._loop
 
+        def try_again() -> None:
+            self.is_reading = False
+            self.run()
+
         def done(future: Future[T]) -> None:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                self._runtime.report("endpoint_read_failed", error)
+                loop.call_later(1.0, try_again)
+                return
             self.is_reading = False
             if future.cancelled():
-                return
-            error = future.exception()
-            if error is not None:
-                self._runtime.report("endpoint_read_failed", error)
-                loop.call_later(1.0, self.run)
                 return
             if self.endpoint.cursor_number == number:
                 use(future.result())

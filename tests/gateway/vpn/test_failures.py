@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.errors import Refused
+from gateway.core.model import ID, Row
+from gateway.vpn.clients import OwnClient
+from gateway.vpn.replays import TRY_AGAIN_S
 from gateway.vpn.role import ArchivedSource
 from gateway.vpn.upkeep import archiving
 from gateway.vpn.upkeep.archiving import Archiving
+from store.errors import ReadFailed
+from tests.gateway.core.machines.model import message
 from tests.gateway.core.machines.world import Sizes, World
 
 
@@ -68,3 +78,99 @@ def test_another_archiver_runs_after_one_that_failed(
     assert all(process is None or process.is_terminated for process in begun)
     world.loop.advance(archiving.FIRST_SECONDS)
     assert len(begun) == 2
+
+
+# --- Reads that fail --------------------------------------------------------------------------------------------------
+
+
+class _Reads:
+    """Counts the reads of a Message VPN's store, which fail at first."""
+
+    def __init__(self, world: World) -> None:
+        self.count = 0
+        self.fail = True
+        self._submit = world.reader.submit
+        world.reader.submit = self._counted  # type: ignore[method-assign]
+
+    def _counted(self, work: Any) -> Future[Any]:
+        self.count += 1
+        if not self.fail:
+            return self._submit(work)
+        failed: Future[Any] = Future()
+        failed.set_exception(ReadFailed("the disk is gone"))
+        return failed
+
+
+def commit(world: World) -> None:
+    """Commit what waits, while no time passes."""
+    world.loop.run()
+    while world.writer.waiting:
+        world.writer.commit(len(world.writer.waiting))
+        world.loop.run()
+
+
+def publish(world: World, topic: str, count: int) -> None:
+    """Publish messages, each in a commit of its own."""
+    for _ in range(count):
+        content, bare = message(len(world.store.published), 0, 0)
+        world.publisher.waiting.add(content)
+        publish = world.vpn.publishing.publish
+        world.on_loop(partial(publish, world.publisher, topic, [content], [bare], [content]))
+        commit(world)
+
+
+def queue_with_messages(world: World) -> Endpoint:
+    """A queue that attracts the topic ``a``, and has five messages in the store."""
+    queue = world.vpn.endpoints.create("q", EndpointKind.QUEUE, EndpointSettings(), ["a"])
+    world.new_content(queue, None)
+    commit(world)
+    publish(world, "a", 5)
+    return queue
+
+
+class _Link:
+    """A consumer's link, which takes everything."""
+
+    client: Any = OwnClient("ann")
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def room(self) -> int:
+        return 100
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        self.received += [row[ID] for row in rows]
+
+    def nothing_to_send(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def refuse(self, refused: Refused) -> None:
+        raise AssertionError(refused)
+
+
+def test_a_consumer_is_read_for_once_a_second_while_reads_fail(world: World) -> None:
+    """However much is published meanwhile: each commit would otherwise cause a read, and a line in the log."""
+    queue, reads, link = queue_with_messages(world), _Reads(world), _Link()
+    flow = world.vpn.consumers.bind(queue, link)
+    world.on_loop(lambda: world.vpn.consumers.set_demand(flow, 100))
+    publish(world, "a", 20)
+    assert reads.count == 1
+    reads.fail = False
+    world.loop.advance(1.0)
+    world.settle_down()
+    assert len(link.received) == 25
+
+
+def test_a_replay_reads_once_a_second_while_reads_fail(world: World) -> None:
+    """As a consumer does."""
+    queue, reads = queue_with_messages(world), _Reads(world)
+    world.on_loop(lambda: world.vpn.replays.start(queue, 1, None))
+    publish(world, "a", 20)
+    assert reads.count == 1
+    reads.fail = False
+    world.loop.advance(TRY_AGAIN_S)
+    world.settle_down()
+    assert queue.replay is not None
+    assert queue.replay.put == world.tuning.replay_ahead_without_consumer
