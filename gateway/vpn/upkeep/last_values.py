@@ -107,8 +107,13 @@ class Follower(VpnPart):
         await self._trimmer.take_turn()
         self._trimmer.end_turn()
         endpoint, values = self._endpoint, self._values
-        if revision:
-            await self._drop_others(revision)
+        try:
+            if revision:
+                await self._drop_others(revision)
+        except ReadFailed as error:
+            self._runtime.report("log_read_failed", error)
+            self._beginning = None  # the next look begins again
+            return
         self._beginning = None
         if values.revision != revision:
             return
@@ -124,15 +129,12 @@ class Follower(VpnPart):
         """Remove the values that match none of the queue's topics any more."""
         endpoint, position = self._endpoint, 0
         matches = endpoint.topics.matches
-        try:
-            while position < MAX_ID and self._values.revision == revision:
-                page = await self._state.read(
-                    self._reader.values_page, endpoint.cursor_number, position, MAX_ID, 0
-                )
-                self._values.remove(row[ID] for row in page.rows if not matches(row[TOPIC]))
-                position = page.position
-        except ReadFailed as error:
-            self._runtime.report("log_read_failed", error)
+        while position < MAX_ID and self._values.revision == revision:
+            page = await self._state.read(
+                self._reader.values_page, endpoint.cursor_number, position, MAX_ID, 0
+            )
+            self._values.remove(row[ID] for row in page.rows if not matches(row[TOPIC]))
+            position = page.position
 
     def _stop(self) -> None:
         for running in (self._beginning, self._timer):

@@ -22,7 +22,7 @@ from gateway.core.errors import Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.committer import Committer
 from gateway.vpn.upkeep import last_values
-from store.errors import WriteFailed
+from store.errors import ReadFailed, WriteFailed
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.chance import times
 from tests.support.client import BEGINNING, SELECTOR, Client, Receiver, browsing, refusal, texts
@@ -262,6 +262,31 @@ def test_history_counts_for_a_queue_that_is_made_and_for_topics_it_gets(
     client.sender("topic://q/z").send_all([data("z2")])
     publish(client, c="c2")
     assert texts(reader.take(2)) == ["c1", "c2"]
+
+
+def test_values_of_former_topics_go_although_a_read_failed(gateway: RunningGateway, client: Client) -> None:
+    """The store could not be read when the topics changed: it is read again a moment later."""
+    publish(client, a="a1", b="b1")
+    make(gateway, "late", "p/>")
+    assert values(client, "late") == ["a1", "b1"]
+    failed: list[int] = []
+
+    def fail_once(running: Gateway) -> None:
+        reader = running.vpns["default"].reader
+        read = reader.values_page
+
+        def values_page(*arguments: Any) -> Any:
+            if not failed:
+                failed.append(1)
+                raise ReadFailed("the disk is gone")
+            return read(*arguments)
+
+        reader.values_page = values_page  # type: ignore[method-assign]
+
+    gateway.call(fail_once)
+    administer(gateway, on("late", "unsubscribe", "p/>"))
+    client.wait(lambda: gateway.depth("late") == 0, "they are no values any more")
+    assert failed
 
 
 def test_the_log_is_trimmed_and_values_stay(gateway: RunningGateway, connect: Connect) -> None:
