@@ -112,7 +112,7 @@ class ReplayRunner(VpnPart):
         self._consumers.displace_all(endpoint, started, but=requester)
         now_ms = self._now_ms()
         name = self._broker.replay_records.name_for(request.name, request.requester, now_ms)
-        self.records.end(endpoint, CANCELLED, REPLACED)
+        self._abandoned(endpoint, REPLACED)
         effects = self._broker.replay_commands.start(endpoint, first, now_ms, name, kept)
         effects += self.records.begin(endpoint, request)
         self._feeds.of(endpoint).kept.clear()
@@ -304,9 +304,16 @@ class ReplayRunner(VpnPart):
 
     def forget(self, endpoint: Endpoint) -> None:
         """The endpoint is gone."""
-        self.records.end(endpoint, CANCELLED, DELETED)
+        self._abandoned(endpoint, DELETED)
         self._pumps.pop(endpoint.name, None)
         self._stopped.pop(endpoint.name, None)
+
+    def _abandoned(self, endpoint: Endpoint, reason: str) -> None:
+        """If a replay of the endpoint is under way, it ends here, and nobody needs to be told."""
+        replay = endpoint.replay
+        if self._tracing is not None and replay is not None and replay.is_under_way:
+            self._tracing.replay_ended(endpoint.name, replay, reason)
+        self.records.end(endpoint, CANCELLED, reason)
 
     # --- meanwhile --------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a Message VPN does when something outside it fails: it says so, and goes on as soon as that works again."""
+"""What a Message VPN does where something outside it fails, or something ends otherwise than it was to."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
 from gateway.core.model import ID, Row
 from gateway.vpn.clients import OwnClient
+from gateway.vpn.replay_records import DELETED, REPLACED
 from gateway.vpn.replays import TRY_AGAIN_S
 from gateway.vpn.role import ArchivedSource
+from gateway.vpn.tracing import MessageTracing, Span
 from gateway.vpn.upkeep import archiving
 from gateway.vpn.upkeep.archiving import Archiving
 from store.errors import ReadFailed
@@ -174,3 +176,18 @@ def test_a_replay_reads_once_a_second_while_reads_fail(world: World) -> None:
     world.settle_down()
     assert queue.replay is not None
     assert queue.replay.put == world.tuning.replay_ahead_without_consumer
+
+
+# --- Replays that are not told to end ---------------------------------------------------------------------------------
+
+
+def test_a_replay_that_another_one_replaces_has_its_span(world: World) -> None:
+    """So has one whose endpoint is deleted. Otherwise its links stay in memory, and count for the next replay."""
+    queue, spans = queue_with_messages(world), list[Span]()
+    replays = world.vpn.replays
+    replays._tracing = MessageTracing(spans.append, "v", lambda: 0, 0.0)
+    for _ in range(2):
+        world.on_loop(lambda: replays.start(queue, 1, None))
+        world.settle_down()
+    world.on_loop(lambda: world.vpn.endpoints.delete(queue))
+    assert [(span.name, span.error) for span in spans] == [("replay q", REPLACED), ("replay q", DELETED)]
