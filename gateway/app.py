@@ -213,7 +213,10 @@ class Gateway:
                     renew()
                 except TlsError as error:  # its files were good a moment ago
                     log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})
-            reloaded.refused += await self.vpns.reconfigure(self._configuration)
+            refused = await self.vpns.reconfigure(self._configuration)
+            reloaded.refused += refused
+            stayed = {difference.path for difference in refused}
+            reloaded.applied = [one for one in reloaded.applied if one.path not in stayed]
             for difference in reloaded.applied:
                 log.info("setting_changed", **{log_keys.REASON: str(difference)})
             for difference in reloaded.refused:

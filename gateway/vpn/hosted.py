@@ -191,6 +191,23 @@ class MessageVpns(Mapping[str, MessageVpn]):
         made = self._vpns[name] = self._factory.make(name, vpn, opened, self._deposed)
         return made
 
+    def _start(self, made: MessageVpn, dropped: Callable[[str], None]) -> None:
+        """
+        Start a Message VPN.
+
+        Args:
+            dropped: Called with the reason once its store is closed again, as it cannot be used as it is.
+
+        Raises:
+            StoreError: That is so.
+        """
+        try:
+            made.start()
+        except StoreError as error:
+            del self._vpns[made.name]
+            self._departures.drop(made, partial(dropped, str(error)))
+            raise
+
     def _wait(self, name: str, vpn: Vpn, active: str | None, problem: str | None = None) -> WaitingVpn:
         factory = self._factory
         waiting = WaitingVpn(
@@ -229,10 +246,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
             put_off(f"{type(error).__name__}: {error}")
             return
         try:
-            made.start()
-        except StoreError as error:
-            del self._vpns[name]
-            self._departures.drop(made, partial(put_off, str(error)))
+            self._start(made, put_off)
+        except StoreError:
             return
         del self._waiting[name]
         log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
@@ -273,7 +288,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
         Raises:
             Refused: INVALID_FIELD, the name is invalid; ALREADY_EXISTS, the name is taken; INTERNAL, the change could
-                not be stored.
+                not be stored, or the file cannot be used.
         """
         try:
             _NAME.validate_python(name)
@@ -285,9 +300,16 @@ class MessageVpns(Mapping[str, MessageVpn]):
         async with self._turn:
             if name in self._vpns or name in self._waiting:
                 raise Refused(ErrorCode.ALREADY_EXISTS, f"a Message VPN named {name!r} exists already")
-            await self._keep({**self._kept, name: dict(changes)})
             settings = changed(Vpn(), changes)
-            vpn = self._make(name, settings, self._factory.open(name, settings))
+            # Before it is kept: a file that cannot be used would prevent the next start.
+            with refusing(StoreError, code=ErrorCode.INTERNAL, saying="the Message VPN was not created: "):
+                opened = self._factory.open(name, settings)
+            try:
+                await self._keep({**self._kept, name: dict(changes)})
+            except BaseException:
+                self._loop.run_in_executor(None, opened.store.close)
+                raise
+            vpn = self._make(name, settings, opened)
             vpn.start()
             log.info("vpn_created", **{log_keys.VPN: name})
             return vpn
@@ -394,7 +416,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
         Make these the settings in effect.
 
         Returns:
-            The differences that could not be applied, as other queues have these names; everything else is applied.
+            The differences that could not be applied, as other queues have these names, or a store cannot be opened;
+            everything else is applied.
         """
         async with self._turn:
             self._configuration = configuration
@@ -414,7 +437,11 @@ class MessageVpns(Mapping[str, MessageVpn]):
                         self._readers.start(name)
                 elif found is None:
                     if setting_path(name) in named or name in self._kept:
-                        self._begin(name, settings)
+                        try:
+                            self._begin(name, settings)
+                        except StoreError as error:
+                            reason = f"cannot be opened, as {error}"
+                            refused.append(Difference(setting_path(name), "closed", "open", reason))
                 elif found.settings != settings:
                     queues = found.endpoints.redeclare(found.settings.queues, settings.queues, refused)
                     self._reconfigure(found, replace(settings, queues=queues))
@@ -423,7 +450,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
     def _begin(self, name: str, settings: Vpn) -> None:
         """Open a Message VPN that is new in the configuration; if its store may block, it waits for it."""
         if settings.store is None:
-            self._make(name, settings, self._factory.open(name, settings)).start()
+            self._start(self._make(name, settings, self._factory.open(name, settings)), lambda why: None)
         else:
             self._begin_waiting(self._wait(name, settings, None))
 

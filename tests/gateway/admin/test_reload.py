@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.config import Settings, parse, read, reconcile
+from gateway.vpn.message_vpn import MessageVpn
+from store.errors import StoreError
 from tests.gateway.admin.conftest import HASH, LOG, OTHER_HASH, Administer, Api, connect
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
@@ -100,10 +102,7 @@ def test_what_cannot_change_is_named_and_stays(
         admin="port = 1",
     )
     found = reload(api)
-    assert found["applied"] == [
-        "vpn.default.queue.taken: not there became there",
-        "limits.link_credit: 2000 became 100",
-    ]
+    assert found["applied"] == ["limits.link_credit: 2000 became 100"]
     assert [text.partition(" ")[0] for text in found["refused"]] == [
         "listener[0].rabbitmq_mode",
         "admin.port",
@@ -254,3 +253,47 @@ def test_every_difference_is_either_applied_or_refused() -> None:
     again = reconcile(once.settings, new)
     assert (again.applied, again.settings) == ([], once.settings)
     assert [one.path for one in again.refused] == ["listener", "limits.read_page_rows"]
+
+
+def test_a_vpn_whose_file_cannot_be_used_is_not_created(gateway: RunningGateway, api: Api) -> None:
+    """A refused command leaves nothing behind: the next start would otherwise fail, as it would for this file."""
+    (gateway.settings.settings.data / "bad.db").write_bytes(b"this is no database" * 1_000)
+    answer = api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "bad"})
+    assert answer.status_code >= 400 and "bad.db" in answer.text
+    gateway.restart()
+    assert gateway.call(lambda running: sorted(running.vpns)) == ["default"]
+
+
+def test_a_vpn_that_cannot_be_started_is_closed_again(
+    file: ConfigurationFile, gateway: RunningGateway, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one is whose queues cannot become what the file declares: it serves nobody half started."""
+
+    def start(vpn: MessageVpn) -> None:
+        raise StoreError("cannot declare the queues of", vpn.name, "they have messages", "have them consumed")
+
+    file.write("[vpn.bad]")
+    with monkeypatch.context() as patched:
+        patched.setattr(MessageVpn, "start", start)
+        (refused,) = reload(api)["refused"]
+        assert "they have messages" in refused
+    assert gateway.call(lambda running: sorted(running.vpns)) == ["default"]
+    gateway.run_coroutine(lambda running: running.vpns._departures.close())
+    assert reload(api) == {"applied": ["vpn.bad: not there became there"], "refused": []}
+    assert gateway.call(lambda running: sorted(running.vpns)) == ["bad", "default"]
+
+
+def test_a_vpn_whose_file_cannot_be_used_keeps_no_other_change_from_being_applied(
+    file: ConfigurationFile, gateway: RunningGateway, api: Api
+) -> None:
+    """It is among the refused changes, and opened by the next reload if its file is right then."""
+    bad = file.path.parent / "data" / "bad.db"
+    bad.write_bytes(b"this is no database" * 1_000)
+    file.write("[vpn.bad]\n[vpn.trading]")
+    found = reload(api)
+    assert found["applied"] == ["vpn.trading: not there became there"]
+    assert [text for text in found["refused"] if text.startswith("vpn.bad") and "bad.db" in text]
+    assert gateway.call(lambda running: sorted(running.vpns)) == ["default", "trading"]
+    bad.unlink()
+    assert reload(api)["refused"] == []
+    assert gateway.call(lambda running: sorted(running.vpns)) == ["bad", "default", "trading"]
