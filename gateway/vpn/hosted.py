@@ -603,6 +603,8 @@ class StandbyReaders:
         store = settings.store
         if store is None or follow is None or not store.standby_reads or self._departures.is_closing:
             return
+        if name in self._reads:
+            return  # a reload began them, before the last departure had ended
         reads = self._reads[name] = StandbyReads(
             name,
             self._factory.runtime(name),

@@ -14,11 +14,12 @@ import structlog
 
 from amqp_ext.replay_start import parse_text
 from gateway.app import Gateway
+from gateway.config import Vpn, VpnStore
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log import RetentionMark
 from gateway.core.model import LogState, Row
 from gateway.core.replay.starts import Resolved
-from gateway.vpn import standby
+from gateway.vpn import hosted, standby
 from gateway.vpn.role import LOOK_SECONDS, Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.standby import Following, StandbyReads
@@ -361,3 +362,35 @@ def test_the_second_look_from_now_began_after_now(gateway: RunningGateway) -> No
         return told
 
     assert gateway.run_coroutine(order) == [False, True]
+
+
+def test_reads_that_a_reload_began_are_not_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    After a departure the reads of the Message VPN begin; a reload in between has begun them already. Those would never
+    be ended, as nothing names them any more.
+    """
+    begun: list[Any] = []
+
+    class Reads:
+        def __init__(self, *_: Any) -> None:
+            self.is_closed = False
+
+        def start(self) -> None:
+            begun.append(self)
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    monkeypatch.setattr(hosted, "StandbyReads", Reads)
+    factory: Any = SimpleNamespace(
+        ports=SimpleNamespace(follow=lambda *_: None), runtime=lambda name: None, store_options=lambda vpn: None
+    )
+    departures: Any = SimpleNamespace(is_closing=False)
+    store = VpnStore(url="postgresql://there", standby_reads=True)
+    waiting: Any = {"v": SimpleNamespace(settings=Vpn(store=store))}
+    readers = hosted.StandbyReaders(factory, departures, waiting)
+    readers.start("v")
+    readers.start("v")
+    readers.stop("v", "the end")
+    readers.start("v")
+    assert [reads.is_closed for reads in begun] == [True, False]
