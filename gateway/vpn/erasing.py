@@ -321,8 +321,8 @@ class Erasing(VpnService):
         """
         is_scrubbed = await self._runtime.loop.run_in_executor(None, self._state.store.scrub, SCRUB_SECONDS)
         await self._history.drained()
-        # The callers of these reads have had a turn of the loop then.
-        await self._committer.committed()
+        # The callers of these reads have had a turn of the loop then, even if others' writes fail.
+        await self._committer.tried()
         return is_scrubbed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
@@ -191,3 +191,34 @@ def test_a_replay_that_another_one_replaces_has_its_span(world: World) -> None:
         world.settle_down()
     world.on_loop(lambda: world.vpn.endpoints.delete(queue))
     assert [(span.name, span.error) for span in spans] == [("replay q", REPLACED), ("replay q", DELETED)]
+
+
+# --- Writes that fail -------------------------------------------------------------------------------------------------
+
+
+def test_an_erasure_that_is_durable_is_told_although_the_next_write_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the erasure it waits for the commits that are under way, whatever becomes of them."""
+
+    async def drained() -> None: ...
+
+    publish(world, "a", 3)
+    scrubbed: list[float] = []
+    monkeypatch.setattr(world.vpn.history, "drained", drained)
+    monkeypatch.setattr(world.vpn.state.store, "scrub", scrubbed.append, raising=False)
+    monkeypatch.setattr(world.loop, "run_in_executor", _on_the_spot, raising=False)
+    with world.loop.running():
+        erasing = world.loop.create_task(world.vpn.erasing.erase([2], "asked to"))
+    world.loop.run()
+    while not scrubbed:
+        world.reader.read(len(world.reader.waiting))
+        world.writer.commit(len(world.writer.waiting))
+        world.loop.run()
+    world.writer.fail(len(world.writer.waiting))
+    world.loop.run()
+    assert erasing.result().ids == [2]
+
+
+async def _on_the_spot(executor: None, work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
