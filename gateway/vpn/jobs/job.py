@@ -142,7 +142,7 @@ class Job(VpnPart, ABC):
         async with self._commands:
             await self._stop(PAUSED)
             self._check_under_way()
-            await self._save(replace(self.record, state=PAUSED, outcome=why[:500]))
+            await self._save_stopped(replace(self.record, state=PAUSED, outcome=why[:500]))
 
     async def resume(self) -> None:
         """
@@ -174,7 +174,7 @@ class Job(VpnPart, ABC):
             await self._stop(CANCELLED)
             self._check_under_way()
             outcome = f"cancelled by {by}" if by else "cancelled"
-            await self._save(self._ended(CANCELLED, outcome))
+            await self._save_stopped(self._ended(CANCELLED, outcome))
             self._tell_end()
 
     async def _stop(self, wanted: str) -> None:
@@ -184,6 +184,16 @@ class Job(VpnPart, ABC):
         if self._task is not None:
             await asyncio.wait([self._task])
         self._task = None
+
+    async def _save_stopped(self, record: ReplayRecord) -> None:
+        """Save the record of the stopped job. If that fails, nothing has happened: a running job goes on."""
+        try:
+            await self._save(record)
+        except Refused:
+            if self.record.state == RUNNING and not self._shared.why_not(self.record):
+                self._wanted = RUNNING
+                self.start()
+            raise
 
     def _check_under_way(self) -> None:
         if self.record.is_ended:
@@ -214,7 +224,7 @@ class Job(VpnPart, ABC):
     @property
     def progress(self) -> Progress:
         """How fast the job advanced in the last seconds."""
-        if self._task is None or len(self._samples) < 2:
+        if self._task is None or self._task.done() or len(self._samples) < 2:
             return Progress(0.0, None)
         began, first, sent_before = self._samples[0]
         ended, position, sent = self._samples[-1]

@@ -15,6 +15,8 @@ from proton import Delivery
 
 from gateway.config import Limits, Listener, Queue, ReplayLog, ReplayTarget, User, Vpn
 from gateway.config.vpn import Retention
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.jobs.job import Job
 from tests.gateway.admin.conftest import LOG, Api, Serve, tls_of
 from tests.gateway.permissions.conftest import HASH, PASSWORD
 from tests.support.client import Client, Received, texts
@@ -129,6 +131,27 @@ def test_a_cancelled_copy_ends_where_it_is(api: Api, client: Client) -> None:
     assert api.queue("test")["spooledMsgCount"] == done.sent
     error = api.refused("PUT", "action", f"{LOG}/resumeReplay", {"replayName": name})
     assert "is cancelled" in error["description"]
+
+
+@pytest.mark.parametrize("command", ["pauseReplay", "cancelReplay"])
+def test_a_copy_goes_on_where_a_command_could_not_be_stored(
+    api: Api, client: Client, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command failed, so nothing has happened. A job that has ended has no rate."""
+    client.sender("topic://a").send_all([data(n) for n in range(500)])
+    name = copy(api, target="queue://test", rate=1_000)
+    wait_until(lambda: record(api, name).sent, "it has begun")
+    save = Job._save
+
+    async def fail(job: Job, record: ReplayRecord) -> None:
+        monkeypatch.setattr(Job, "_save", save)
+        raise Refused(ErrorCode.INTERNAL, "the store could not write")
+
+    monkeypatch.setattr(Job, "_save", fail)
+    assert api.ask("PUT", "action", f"{LOG}/{command}", {"replayName": name}).status_code != 200
+    assert ended(api, name).state == "complete"
+    assert api.queue("test")["spooledMsgCount"] == 500
+    assert api.done("GET", "monitor", f"/replays/{name}")["msgRate"] == 0
 
 
 def test_a_log_trimmed_under_a_copy_fails_it(api: Api, client: Client) -> None:
