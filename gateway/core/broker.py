@@ -8,6 +8,7 @@ topics of a Message VPN. Arrival times never fall from one id to the next, so th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -64,6 +65,8 @@ class Broker:
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
         """By name."""
+        self.dead_message_queues: Counter[str] = Counter()
+        """By name: for how many endpoints a queue takes the dead messages; only queues for which there is one."""
         self._window = window
         self._flow_quantum = flow_quantum
         self._by_number: dict[int, Endpoint] = {}
@@ -202,7 +205,15 @@ class Broker:
         self.endpoints[name] = self._by_number[backlog.number] = endpoint
         self.dedup.configure(backlog.number, settings.dedup_window, settings.dedup_window_ms)
         self.router.cached.clear()
+        self._count_dead_message_queue(settings, 1)
         return endpoint
+
+    def _count_dead_message_queue(self, settings: EndpointSettings, more: int) -> None:
+        name, counts = settings.dead_message_queue, self.dead_message_queues
+        if name:
+            counts[name] += more
+            if not counts[name]:
+                del counts[name]
 
     def take_number(self) -> int:
         """Take the next number for an endpoint or a cursor."""
@@ -306,6 +317,7 @@ class Broker:
         self.publications.deleted(endpoint)
         self.trimming.valued.pop(endpoint, None)
         self.dedup.configure(endpoint.number, 0, 0)
+        self._count_dead_message_queue(endpoint.settings, -1)
         self.router.remove_all(endpoint.name)
         self._routes.remove_endpoint(endpoint)
         return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.log.unused_id - 1)]
@@ -362,6 +374,8 @@ class Broker:
     def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
         """Change an endpoint's settings; its messages stay."""
         self.router.cached.clear()
+        self._count_dead_message_queue(endpoint.settings, -1)
+        self._count_dead_message_queue(settings, 1)
         is_keyed_anew = endpoint.values is not None and settings.value_key != endpoint.settings.value_key
         effects: list[Effect] = [endpoint.change_settings(settings)]
         if is_keyed_anew:

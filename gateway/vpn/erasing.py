@@ -418,8 +418,7 @@ class CopySearch:
         return found
 
     async def _dead(self, ids: Collection[int], since: int) -> list[int]:
-        queues = {endpoint.settings.dead_message_queue for endpoint in self._broker.endpoints.values()}
-        topics = {queue_topic(queue) for queue in queues if queue}
+        topics = {queue_topic(queue) for queue in self._broker.dead_message_queues}
         if not topics:
             return []
         return await self._all(ids, since, sorted(topics), lambda wanted: _dead_search(wanted, topics))

@@ -116,12 +116,7 @@ class MessageVpn:
         self.archiving = archiving = Archiving(state, self.archive_watch, trimmer, opened.source)
         self.lag = lag = Lag(state, self.listing)
         self.alarms = AlarmWatch(
-            state,
-            self.durability,
-            dead_letters.discarded,
-            lambda: archiving.problem,
-            lag,
-            dead_letters.is_dead_message_queue,
+            state, self.durability, dead_letters.discarded, lambda: archiving.problem, lag
         )
         self.sizing = Sizing(state, self.alarms)
         self.ageing = Ageing(state, trimmer)

@@ -45,9 +45,6 @@ class DeadLetterOffice(Protocol):
     def holds_up(self, endpoint: Endpoint) -> bool:
         """Whether so many of the endpoint's messages are being moved there that no more are to be looked at."""
 
-    def is_dead_message_queue(self, name: str) -> bool:
-        """Whether some endpoint's dead messages come to this queue."""
-
     def remove(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
         """Messages that a flow has unsettled leave the endpoint for good."""
 
@@ -298,21 +295,16 @@ class EndpointFeed(VpnPart):
             return NOTHING_DEAD
         now_ms = self._now_ms()
         found = endpoint.dead(rows, now_ms, ttl_of)
-        if found and self._dead_letters.is_dead_message_queue(endpoint.name):
+        if found and endpoint.name in self._broker.dead_message_queues:
             return endpoint.dead(rows, now_ms, no_ttl)
         return found
 
     def ttl_of(self, content: bytes) -> int | None:
         """
         How long a message lives here by its header, in ms. On a dead message queue it does not expire by its header a
-        second time. Whether this is one is asked anew for each message with a ttl, as that can change.
+        second time.
         """
-        lives_ms = ttl_of(content)
-        return (
-            None
-            if lives_ms is None or self._dead_letters.is_dead_message_queue(self.endpoint.name)
-            else lives_ms
-        )
+        return None if self.endpoint.name in self._broker.dead_message_queues else ttl_of(content)
 
     def _remove_dead(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
         for reason in sorted(set(dead.values())):

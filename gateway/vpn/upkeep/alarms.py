@@ -48,7 +48,6 @@ class AlarmWatch(VpnService):
     Args:
         discarded: Dead messages that their queues did not take; old entries are removed here.
         unarchived: Why the log is not archived, although an archiver is to run here.
-        is_dead_message_queue: Whether dead messages come to the queue of a name.
     """
 
     def __init__(
@@ -58,11 +57,9 @@ class AlarmWatch(VpnService):
         discarded: dict[str, Discarded],
         unarchived: Callable[[], str | None],
         lag: Lag,
-        is_dead_message_queue: Callable[[str], bool],
     ) -> None:
         super().__init__(state)
         self._lag = lag
-        self._is_dead_message_queue = is_dead_message_queue
         self.thresholds = AlarmThresholds()
         self._durability = durability
         self._lease = state.lease
@@ -187,7 +184,7 @@ class AlarmWatch(VpnService):
         """Whether consumers should keep up: no replay is under way, and it is no dead message queue."""
         return not (
             (endpoint.replay is not None and endpoint.replay.is_under_way)
-            or self._is_dead_message_queue(endpoint.name)
+            or endpoint.name in self._broker.dead_message_queues
         )
 
     def _note_lag(self, endpoint: Endpoint) -> None:

@@ -115,11 +115,6 @@ class DeadLetterMover(VpnPart):
         self.discarded: dict[str, Discarded] = {}
         """By dead message queue; ``AlarmWatch`` removes old entries."""
 
-    def is_dead_message_queue(self, name: str) -> bool:
-        """Whether some endpoint's dead messages come to this queue."""
-        endpoints = self._broker.endpoints.values()
-        return any(endpoint.settings.dead_message_queue == name for endpoint in endpoints)
-
     def holds_up(self, endpoint: Endpoint) -> bool:
         """
         Whether so many of the endpoint's messages are being moved that no more are to be looked at: if the disk is

@@ -540,3 +540,17 @@ def test_room_is_made_by_as_many_messages_as_are_too_many() -> None:
     piece.freed_bytes = 20 * each
     broker.trimming.trimmed(piece)
     assert (broker.log.first_id, broker.trimming.usage) == (21, 0.80)
+
+
+def test_which_queues_take_dead_messages_is_known() -> None:
+    """From when the first endpoint names a queue until the last one names another, or is deleted."""
+    broker = new_broker()
+    to_d = EndpointSettings(dead_message_queue="d")
+    one, other = (broker.create(name, EndpointKind.QUEUE, to_d)[0] for name in ("one", "other"))
+    assert list(broker.dead_message_queues) == ["d"]
+    broker.change_settings(one, EndpointSettings(dead_message_queue="e"))
+    assert sorted(broker.dead_message_queues) == ["d", "e"]
+    broker.delete(other)
+    assert list(broker.dead_message_queues) == ["e"]
+    broker.change_settings(one, EndpointSettings())
+    assert not broker.dead_message_queues

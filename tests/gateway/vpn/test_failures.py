@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.config import AlarmThresholds
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
@@ -222,3 +223,27 @@ def test_an_erasure_that_is_durable_is_told_although_the_next_write_fails(
 
 async def _on_the_spot(executor: None, work: Callable[..., Any], *arguments: Any) -> Any:
     return work(*arguments)
+
+
+# --- Many endpoints ---------------------------------------------------------------------------------------------------
+
+
+class _Watched(dict[str, Endpoint]):
+    """The endpoints, which count how often somebody looks at all of them."""
+
+    looks = 0
+
+    def values(self) -> Any:
+        self.looks += 1
+        return super().values()
+
+
+def test_a_look_for_alarms_looks_at_each_endpoint_once(world: World) -> None:
+    """Also to know which of them are dead message queues: with 20,000 endpoints, a look would take 18 s otherwise."""
+    world.vpn.alarms.thresholds = AlarmThresholds(lag_messages=1)
+    for number in range(10):
+        settings = EndpointSettings(dead_message_queue=f"dead {number}")
+        world.vpn.endpoints.create(f"q{number}", EndpointKind.QUEUE, settings)
+    endpoints = world.broker.endpoints = _Watched(world.broker.endpoints)
+    world.vpn.alarms.check()
+    assert endpoints.looks == 1

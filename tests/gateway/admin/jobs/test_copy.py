@@ -143,7 +143,7 @@ def test_a_copy_goes_on_where_a_command_could_not_be_stored(
     wait_until(lambda: record(api, name).sent, "it has begun")
     save = Job._save
 
-    async def fail(job: Job, record: ReplayRecord) -> None:
+    async def fail(job: Job, record: Any) -> None:
         monkeypatch.setattr(Job, "_save", save)
         raise Refused(ErrorCode.INTERNAL, "the store could not write")
 

@@ -183,7 +183,7 @@ def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine
     dead = new_queue(machine, "dead")
     queue = new_queue(machine, "q2", dead_message_queue="dead")
     machine.attach_plain(dead, credit=0)
-    queue.change_settings(EndpointSettings())
+    world.broker.change_settings(queue, EndpointSettings())
     publish(machine, 1, queue_topic("dead"), ttl_ms=5, rests=True)
     world.clock.now += 10
     machine.credit(pick=0, credit=1)

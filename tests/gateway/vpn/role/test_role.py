@@ -383,7 +383,9 @@ def test_reads_that_a_reload_began_are_not_begun_again(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(hosted, "StandbyReads", Reads)
     factory: Any = SimpleNamespace(
-        ports=SimpleNamespace(follow=lambda *_: None), runtime=lambda name: None, store_options=lambda vpn: None
+        ports=SimpleNamespace(follow=lambda *_: None),
+        runtime=lambda name: None,
+        store_options=lambda vpn: None,
     )
     departures: Any = SimpleNamespace(is_closing=False)
     store = VpnStore(url="postgresql://there", standby_reads=True)
