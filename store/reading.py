@@ -43,7 +43,7 @@ TOPIC_ROWS: Final = 10_000
 """Rows of a page that has topics or lengths without contents: some milliseconds."""
 
 MOST_BY_ID: Final = 512
-"""Messages that one page gives by their ids."""
+"""Messages that one statement looks up by their ids."""
 
 MOST_MERGED: Final = 32
 """Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""

@@ -44,9 +44,6 @@ PAGES_AT_ONCE: Final = 2
 LOOK_SECONDS: Final = 1.0
 """How long the known extent of the archive is used before the archive is asked again."""
 
-MOST_MESSAGES: Final = 512
-"""Messages that the store returns in one call, by their ids (``Reader.messages``)."""
-
 
 class HeldMessages(NamedTuple):
     """The messages of an endpoint that a replay does not put there."""
@@ -196,7 +193,7 @@ class LogHistory:
         """These messages (rising ids), as ``Reader.messages``, including those that only the archive has."""
         if self.archive is None:
             return self._store.submit(partial(self._store.messages, ids))
-        return self._begun(partial(self._messages, ids[:MOST_MESSAGES], self.archive, user))
+        return self._begun(partial(self._messages, ids, self.archive, user))
 
     async def all_messages(self, ids: Sequence[int]) -> list[Row]:
         """The same, however many pages that takes."""

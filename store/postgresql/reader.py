@@ -221,16 +221,18 @@ class PostgresReader(PooledReader):
     @reads
     def messages(self, ids: Sequence[int], *, with_held: bool = True) -> list[Row]:
         """See ``store.ports.Reader``. ``with_held``: also give held messages."""
-        wanted = list(ids[: min(self._page_rows, MOST_BY_ID)])
-        if not wanted:
-            return []
+        most = min(self._page_rows, MOST_BY_ID)
         which = "id = any($1::bigint[]) and id <= $2::bigint"
         sources = [f"select {packed.LOGGED} from message where {which} and id >= (select first_id from log)"]
         if with_held:
             sources.append(f"select {packed.HELD} from held_message where {which}")
-        rows, _, found = self._page(_in_order(sources), [wanted, wanted[-1], len(wanted)], len(wanted))
-        self._check_told(found.told_id, wanted[-1] + 1)
-        return rows
+        for at in range(0, len(ids), most):
+            wanted = list(ids[at : at + most])
+            rows, _, found = self._page(_in_order(sources), [wanted, wanted[-1], len(wanted)], len(wanted))
+            self._check_told(found.told_id, wanted[-1] + 1)
+            if rows:
+                return rows
+        return []
 
     def _page(
         self, rows: str, values: Sequence[Value], limit: int | None = None

@@ -131,7 +131,11 @@ class SqliteReader(PooledReader):
     @reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """See ``store.ports.Reader``."""
-        return self._messages(ids, "")
+        most = min(self._page_rows, MOST_BY_ID)
+        for at in range(0, len(ids), most):
+            if rows := self._messages(ids[at : at + most], ""):
+                return rows
+        return []
 
     def _messages(self, ids: Sequence[int], condition: str) -> list[Row]:
         wanted = ids[: min(self._page_rows, MOST_BY_ID)]

@@ -21,7 +21,7 @@ from tests.store.port.postgresql_vpn import check_url
 from tests.support.client import Client, Received, browsing
 from tests.support.messages import data, section
 from tests.support.postgresql import Server
-from tests.support.running import RunningGateway
+from tests.support.running import RunningGateway, trim_before
 
 ERASE = f"{LOG}/redactMsg"
 SECRET = "a-secret-of-one-person-"
@@ -316,3 +316,17 @@ def test_the_verb_asks_before_it_erases(gateway: RunningGateway, client: Client)
     assert [is_marker(one, "asked") for one in reader] == [False, False, True]
     assert rewind("9", "--yes")[0] != 0
     assert rewind("nine")[0] == 2
+
+
+def test_messages_that_are_gone_hide_none_that_is_there(serve: Serve) -> None:
+    """Not even as many of them as a page of the store has: the message after them is found, and erased."""
+    api = serve(limits=Limits(read_page_rows=10))
+    api.make_queue("q", "a")
+    with Client(api.gateway.url) as client:
+        client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(25)])
+        client.receiver("q", credit=19).take_and_accept(19)
+        client.wait(lambda: api.gateway.depth("q") == 6, "they are consumed")
+        trim_before(api.gateway, 25)
+        done = erase(api, msgId=list(range(1, 21)))
+        assert (done["msgIds"], done["missingMsgIds"]) == ([20], list(range(1, 20)))
+        assert is_marker(client.receiver("q").drain()[0])
