@@ -190,6 +190,7 @@ class Connection(asyncio.Protocol):
         self.account.close()
         self._acceptor.left(self)
         if client is not None:
+            client.vpn.committer.forget(self._read_on)
             client.left()
             self.log.last("connection_closed", **{log_keys.REASON: str(exc) if exc else None})
         # Drop the references that form cycles with this connection, so that it is freed with the last reference to it.

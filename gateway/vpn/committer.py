@@ -67,7 +67,7 @@ class Committer:
         """The timer that commits lingering effects; it is set for the first of them."""
         self._in_flight = 0
         """Batches handed to the writer and not reported yet."""
-        self._waiting_for_room: list[Callable[[], None]] = []
+        self._waiting_for_room: dict[Callable[[], None], None] = {}
         self.when_committed: list[Committed] = []
         """Called when something is durable, in this order."""
         self.when_not_committed: list[Callable[[], None]] = []
@@ -164,11 +164,15 @@ class Committer:
         self.commit([SaveArchived(self._broker.log.archived_id)])
 
     def wait_for_room(self, resume: Callable[[], None]) -> bool:
-        """Whether too much is uncommitted; if so, ``resume`` is called once there is less."""
+        """Whether too much is uncommitted; if so, ``resume`` is called once there is less, however often it was given."""
         if self.pending_bytes < self._most_pending_bytes:
             return False
-        self._waiting_for_room.append(resume)
+        self._waiting_for_room[resume] = None
         return True
+
+    def forget(self, resume: Callable[[], None]) -> None:
+        """Do not call ``resume`` any more."""
+        self._waiting_for_room.pop(resume, None)
 
     def hold(self, size_bytes: int) -> None:
         """Count content that was taken and is not to be committed yet."""
@@ -312,6 +316,6 @@ class Committer:
 
     def _offer_room(self) -> None:
         if self._waiting_for_room and self.pending_bytes < self._most_pending_bytes // 2:
-            waiting, self._waiting_for_room = self._waiting_for_room, []
+            waiting, self._waiting_for_room = self._waiting_for_room, {}
             for resume in waiting:
                 resume()

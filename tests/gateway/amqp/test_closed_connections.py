@@ -26,13 +26,17 @@ import trustme
 from proton import Message
 
 from amqp_ext.codec import Symbol, UInt
+from gateway.app import Gateway
 from gateway.config import Limits, Listener, Tls, WebSocket
+from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.feeds.endpoint_feed import EndpointFeed, KeptRows
+from gateway.vpn.runtime import Tuning
 from store.ports import StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
 from tests.gateway.amqp.conftest import Start, Telling
 from tests.gateway.amqp.spec.conftest import ScriptedPeer, in_transaction
 from tests.gateway.amqp.test_websocket import Tunnel, connected
+from tests.support.client import Client
 from tests.support.frames import (
     ACCEPTED,
     CLOSE,
@@ -478,3 +482,26 @@ def test_a_page_that_arrives_when_its_reader_is_gone(pages: _HeldPages, site: Si
     assert not site.grown(before)
     with site.receiver(HISTORY, count=1):
         pass
+
+
+def test_a_publisher_that_left_is_not_waited_for(gateway: RunningGateway) -> None:
+    """While the store takes nothing, publishers that come and go do not add up."""
+
+    def waiting(running: Gateway) -> int:
+        return len(running.vpns["default"].committer._waiting_for_room)
+
+    most = Tuning().pending_bytes
+    gateway.call(lambda running: running.vpns["default"].committer.hold(most))
+    for _ in range(2):
+        client = Client(gateway.url)
+        client.sender("topic://a").send(data("x"))
+        client.wait(lambda: gateway.call(waiting) == 1, "it waits for room")
+        gateway.call(_stop_all)
+        client.cut()
+        wait_until(lambda: gateway.call(waiting) == 0, "it is forgotten")
+    gateway.call(lambda running: running.vpns["default"].committer.let_go(most))
+
+
+def _stop_all(running: Gateway) -> None:
+    for connection in running.connections:
+        connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "the test says so"))

@@ -617,3 +617,21 @@ def test_who_cannot_be_told_keeps_nobody_from_being_told(
         "listeners",
     ]
     assert committer.pending_bytes == 0
+
+
+def test_a_publisher_that_waits_for_room_is_remembered_once(commits: Commits) -> None:
+    """However often it asks, and not any more after it has left: the store may be away for long."""
+    committer, resumed = commits.committer, list[str]()
+
+    class Waiting:
+        def resume(self) -> None:
+            resumed.append("resumed")
+
+    staying, leaving = Waiting(), Waiting()
+    committer.hold(committer._most_pending_bytes)
+    for waiting in (staying, leaving, staying, leaving):
+        assert committer.wait_for_room(waiting.resume)
+    committer.forget(leaving.resume)
+    committer.let_go(committer._most_pending_bytes)
+    assert resumed == ["resumed"]
+    assert not committer.wait_for_room(staying.resume)
