@@ -62,6 +62,8 @@ class ByKeyMachine(RuleBasedStateMachine):
         """The unsettled messages."""
         self.held: dict[int, Flow] = {}
         """The consumer that has each message, or had it when a transaction withdrew it."""
+        self.assigned: dict[int, Flow] = {}
+        """The consumer that is to get each message that was sorted and not handed out yet."""
         self.owners: dict[object, Flow] = {}
         self.closed: dict[object, tuple[int, int]] = {}
         self.pending: list[PendingSettlement] = []
@@ -82,7 +84,7 @@ class ByKeyMachine(RuleBasedStateMachine):
         if not flow.wants(self.rows[message_id]):
             return False
         if key is None:
-            return True
+            return self.assigned.get(message_id, flow) is flow
         held = {self.held[i] for i in self.held if self.key(i) == key}
         owner = self.owners.get(key)
         if owner is None:
@@ -111,12 +113,13 @@ class ByKeyMachine(RuleBasedStateMachine):
         return {i for pending in self.pending for i in pending.messages}
 
     def let_go(self, ids: list[int]) -> None:
-        """No consumer has these any more. A group that was closed ends when none of its messages is with a consumer."""
+        """No consumer has these any more. A closed group ends when no consumer has, or is to get, a message of it."""
         for i in ids:
             self.held.pop(i, None)
+            self.assigned.pop(i, None)
         for i in ids:
             key = self.key(i)
-            if key in self.closed and not any(self.key(other) == key for other in self.held):
+            if key in self.closed and not any(self.key(i) == key for i in (*self.held, *self.assigned)):
                 del self.closed[key]
                 self.owners.pop(key, None)
 
@@ -124,6 +127,7 @@ class ByKeyMachine(RuleBasedStateMachine):
         for key in [key for key, owner in self.owners.items() if owner is flow]:
             del self.owners[key]
             self.closed.pop(key, None)
+        self.assigned = {i: other for i, other in self.assigned.items() if other is not flow}
 
     # --- messages come and go -------------------------------------------------------------------------------------
 
@@ -193,10 +197,6 @@ class ByKeyMachine(RuleBasedStateMachine):
             self.endpoint.forget(ids)
             self.left.difference_update(ids)
             self.let_go(ids)
-            key = self.key(ids[0])
-            if group_of(self.rows[ids[0]][6], 0)[1] and not any(self.key(i) == key for i in self.held):
-                # A share may already have had it, waiting for credit: with it the group has ended.
-                self.owners.pop(key, None)
             self.deliver()
 
     # --- consumers come and go ------------------------------------------------------------------------------------
@@ -255,8 +255,16 @@ class ByKeyMachine(RuleBasedStateMachine):
             assert keyed.candidates is not None
             if share.is_behind:
                 ids = keyed.candidates.take(5)
+                room = {flow: flow.demand - len(each.waiting) for flow, each in keyed.shares.items()}
+                before = {place for each in keyed.shares.values() for place in each.waiting}
                 found = keyed.sort(share, [self.rows[i] for i in ids], lambda: False)
                 keyed.candidates.put_back(ids[found.looked_at :])
+                for i in ids[: found.looked_at]:
+                    turn, _ = self.place(i)
+                    place = i | turn << 56
+                    takers = [flow for flow, each in keyed.shares.items() if place in each.waiting]
+                    if place not in before:
+                        self.check_sorted(i, takers, room)
                 self.read_pages()
                 if share.is_behind:
                     continue
@@ -269,13 +277,33 @@ class ByKeyMachine(RuleBasedStateMachine):
                 endpoint.hand_out(flow, ids[:2], [self.rows[i] for i in ids[:2]], 0)
             self.read_pages()
 
-    def note(self, flow: Flow, message_id: int) -> None:
+    def check_sorted(self, message_id: int, takers: list[Flow], room: dict[Flow, int]) -> None:
+        """
+        A message is sorted to its key's consumer, else to one that has credit left for it, else to any that wants it.
+
+        Args:
+            takers: Who is to get it.
+            room: How many more messages each consumer has credit for.
+        """
+        may = [flow for flow in room if self.may_have(flow, message_id)]
+        assert len(takers) == min(len(may), 1)
+        for flow in takers:
+            assert flow in may
+            assert room[flow] > 0 or not any(room[other] > 0 for other in may)
+            room[flow] -= 1
+            self.note_sorted(flow, message_id)
+
+    def note_sorted(self, flow: Flow, message_id: int) -> None:
         key = self.key(message_id)
-        self.held[message_id] = flow
+        self.assigned[message_id] = flow
         if key is not None:
             self.owners[key] = flow
             if group_of(self.rows[message_id][6], 0)[1]:
                 self.closed[key] = self.place(message_id)
+
+    def note(self, flow: Flow, message_id: int) -> None:
+        assert self.assigned.pop(message_id) is flow
+        self.held[message_id] = flow
 
     # --- always ---------------------------------------------------------------------------------------------------
 
@@ -284,17 +312,7 @@ class ByKeyMachine(RuleBasedStateMachine):
         ready = self.left - self.held.keys()
         for flow in self.endpoint.flows:
             if flow.demand > 0:
-                assert not [i for i in ready if self.may_have(flow, i) and not self.is_anothers(flow, i)]
-
-    def is_anothers(self, flow: Flow, message_id: int) -> bool:
-        """Whether another consumer's lane or share has it already, assigned when no consumer with credit wanted it."""
-        keyed, key = self.endpoint.by_key, self.key(message_id)
-        assert keyed is not None
-        lane = next((lane for lane in keyed.lanes if key is not None and lane.number == hash(key)), None)
-        turn, _ = self.place(message_id)
-        return (lane is not None and lane.share not in (None, flow.candidates)) or any(
-            message_id | turn << 56 in share.waiting for share in keyed.shares.values()
-        )
+                assert not [i for i in ready if self.may_have(flow, i)]
 
     @invariant()
     def what_is_open_is_counted(self) -> None:
@@ -334,8 +352,8 @@ class PartitionMachine(ByKeyMachine):
         assert isinstance(lane, by_key.Lane)
         return flow.wants(self.rows[message_id]) and lane.share is not None and lane.share.flow is flow
 
-    def note(self, flow: Flow, message_id: int) -> None:
-        self.held[message_id] = flow
+    def note_sorted(self, flow: Flow, message_id: int) -> None:
+        self.assigned[message_id] = flow
 
     @invariant()
     def partitions_are_shared_out_evenly(self) -> None:
@@ -346,7 +364,7 @@ class PartitionMachine(ByKeyMachine):
             assert abs(targets.count(share) - len(targets) / len(keyed.shares)) < 1
         for lane in keyed.lanes:
             assert (lane.target is None) == (not keyed.shares)
-            assert lane.share is lane.target or (lane.share is None and lane.open)
+            assert lane.share is lane.target or any(self.key(i) is lane for i in self.held)
 
 
 many = settings(
