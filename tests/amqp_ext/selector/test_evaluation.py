@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +24,8 @@ from amqp_ext.message.sections import (
     bare_offset,
     read_header,
 )
-from amqp_ext.selector.evaluation import compile_like
+from amqp_ext.selector import evaluation
+from amqp_ext.selector.evaluation import QUICK_CHARACTERS, TRIED_CHARACTERS, compile_like
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from tests.amqp_ext.selector.examples import like, message
@@ -548,12 +551,44 @@ def test_matching_agrees_with_the_definition(pattern: str, text: str) -> None:
     assert compile_like(pattern).matches(text) is like(pattern, text)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["%a" * 2000 + "b", "%a_" * 1300 + "b", "%" + "_" * 4000 + "b", "%_a%" * 1000 + "b"]
-)
-def test_hostile_patterns_take_linear_time(pattern: str) -> None:
-    """Patterns that make a backtracking matcher take exponential time are matched quickly."""
-    assert compile_like(pattern).matches("a" * 20_000) is False
+class CountedPieces:
+    """Stands in for ``re``: its patterns count the characters that they compare."""
+
+    DOTALL, escape = re.DOTALL, staticmethod(re.escape)
+
+    def __init__(self) -> None:
+        self.steps = 0.0
+
+    def compile(self, pattern: str, flags: int) -> Any:
+        """A compiled piece: one that repeats nothing compares each of its characters once at each place."""
+        assert not set(re.sub(r"\\.", "", pattern)) & set("*+?{"), "a repetition can backtrack"
+        compiled = re.compile(pattern, flags)
+        length = len(re.sub(r"\\(.)", r"\1", pattern))
+        a_place = max(1, length / TRIED_CHARACTERS) if "." in pattern else 1 / QUICK_CHARACTERS
+
+        def search(text: str, position: int, end: int) -> re.Match[str] | None:
+            found = compiled.search(text, position, end)
+            self.steps += ((end if found is None else found.end()) - position) * a_place
+            return found
+
+        return SimpleNamespace(search=search, match=compiled.match, fullmatch=compiled.fullmatch)
+
+
+@pytest.mark.parametrize("pattern", ["%a" * 2000, "%a_" * 1300, "%" + "_" * 4000 + "a", "%_a%" * 1000])
+@pytest.mark.parametrize("end", ["%b%", "b%"])
+def test_hostile_patterns_take_linear_time(pattern: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Patterns that make a backtracking matcher take exponential time take no more steps than they say beforehand, which
+    are linear in the text: no part of it is searched twice.
+    """
+    counted = CountedPieces()
+    monkeypatch.setattr(evaluation, "re", counted)
+    compiled = compile_like(pattern + end)
+    for text in ("a" * 10_000, "a" * 20_000):
+        counted.steps = 0
+        assert compiled.matches(text) is False
+        assert len(text) / QUICK_CHARACTERS <= counted.steps <= compiled.steps(text) + 1
+    assert compiled.steps(text) <= 2 * compiled.steps("a" * 10_000) + 1
 
 
 def test_what_asking_costs_is_told_beforehand() -> None:
