@@ -148,11 +148,12 @@ def test_a_start_that_is_not_in_the_log_is_said(at_history: Console) -> None:
 
 
 def test_a_replay_is_cancelled_or_kept(at_history: Console, history: History) -> None:
-    """A replay can be cancelled, or ended early."""
+    """A cancelled replay leaves none of its messages on the queue; one that is ended early leaves those that came."""
     page = at_history.page
-    for button, sure, state in (
-        ("Cancel…", "Cancel the replay", "cancelled"),
-        ("End here…", "End the replay", "complete"),
+    orders = sum(m.topic.startswith("orders/") for m in history.messages)
+    for button, sure, state, left in (
+        ("Cancel…", "Cancel the replay", "cancelled", 0),
+        ("End here…", "End the replay", "complete", orders),
     ):
         at_history.open("rewind", query=f"?target={QUEUE}&start=beginning")
         page.locator(".preview").get_by_role("button", name="Rewind…").click()
@@ -160,6 +161,7 @@ def test_a_replay_is_cancelled_or_kept(at_history: Console, history: History) ->
         page.get_by_role("button", name=button).click()
         page.get_by_role("dialog").get_by_role("button", name=sure).click()
         expect(page.locator(".page-head").get_by_text(state)).to_be_visible()
+        assert history.gateway.depth(QUEUE) == left
 
 
 def test_a_part_of_the_log_is_copied_to_an_address(at_history: Console, history: History) -> None:

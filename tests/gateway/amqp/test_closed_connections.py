@@ -138,6 +138,17 @@ class Site:
         peer.attach(0, receiver=True, source=[None, None, None, None, True])
         return peer
 
+    def suspended_maker(self) -> Peer:
+        """Leaves the link suspended for which a temporary queue was made, with a delivery that is not settled."""
+        peer = self.opened()
+        made = peer.attach(0, receiver=True, source=[None, None, None, None, True])
+        peer.send(flow_frame(0, 0, 1))
+        peer.attach(1, target=[made.fields[5].value[0]])
+        peer.transfer(1, 0, data(b"x"))
+        peer.receive(accept=False)
+        peer.detach(0)
+        return peer
+
     def transaction(self) -> Peer:
         """Publishes and acknowledges in a transaction, and does not discharge it."""
         peer = self.opened()
@@ -357,6 +368,7 @@ KINDS: dict[str, Callable[[Site], Peer]] = {
     "detached links": Site.detached_links,
     "session error": Site.session_error,
     "suspended links": Site.suspended_links,
+    "suspended link of a temporary queue": Site.suspended_maker,
     "over TLS": Site.over_tls,
     "over WebSocket": Site.over_websocket,
 }

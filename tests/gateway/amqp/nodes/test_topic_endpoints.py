@@ -519,6 +519,12 @@ def is_deleted(gateway: RunningGateway, client: Client, name: str) -> None:
     assert (nodes.owners, nodes.temporary) == ({}, {})
 
 
+def purge(gateway: Gateway, name: str) -> None:
+    """Purge a queue as an administrator does."""
+    vpn = gateway.vpns["default"]
+    vpn.endpoints.purge(vpn.broker.endpoints[name])
+
+
 # --- the policy in the answer -----------------------------------------------------------------------------------------
 
 
@@ -603,6 +609,43 @@ def test_on_no_messages_they_keep_it(gateway: RunningGateway, connect: Connect) 
     consumer = client.receiver(maker.address)
     maker.close()
     assert consumer.detached_by_peer().name == "amqp:resource-deleted", "empty, no other link keeps it"
+
+
+# --- delete-on-no-links-or-messages -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("goes_last", ["link", "message"])
+def test_on_no_links_or_messages_either_keeps_it(
+    gateway: RunningGateway, connect: Connect, goes_last: str
+) -> None:
+    """
+    After the link that made it is gone, a message keeps the queue without a link, and a link keeps it without a
+    message. It is deleted when it has neither, whichever went last.
+    """
+    client = connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(NO_LINKS_OR_MESSAGES))
+    name = maker.address
+    maker.send_all([data(1)])
+    maker.close()
+    consumer = client.receiver(name, credit=1)
+    consumer.take(1)
+    consumer.close()
+    client.wait(lambda: gateway.flows(name) == 0, "it has a message alone")
+    if goes_last == "link":
+        consumer = client.receiver(name, credit=1)
+        consumer.take_and_accept(1)
+        client.wait(lambda: gateway.depth(name) == 0, "it has a link alone")
+        client.sender(name).close()
+        client.sender(name).send_all([data(2)])
+        consumer.flow(1)
+        assert texts(consumer.take_and_accept(1)) == ["2"], "it was there, though empty"
+        client.wait(lambda: gateway.depth(name) == 0, "it is empty again")
+        consumer.client.close()
+        client = connect(gateway)
+    else:
+        assert gateway.depth(name) == 1
+        gateway.call(lambda running: purge(running, name))
+    is_deleted(gateway, client, name)
 
 
 # --- connections that are lost, and the gateway's end -----------------------------------------------------------------

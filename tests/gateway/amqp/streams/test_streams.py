@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -284,7 +285,7 @@ def test_what_a_reader_asks_for_is_its_own(client: Client) -> None:
     """
     A reader's selector applies to that reader alone, and the last message of its own history is marked. The answer's
     source has distribution mode copy, whatever was asked for, with the start and the filters in place. `until` ends a
-    reader without an error, and `rate` loses nothing.
+    reader without an error.
     """
     client.sender("audit").send_all(selectable(i, third=i % 3) for i in range(20))
     for set_up in (None, browsing):
@@ -297,11 +298,25 @@ def test_what_a_reader_asks_for_is_its_own(client: Client) -> None:
         assert texts(taken) == ["10", "13", "16", "19"]
         assert [message.is_end for message in taken] == [False, False, False, True]
     assert refusal(client.receiver, "audit", filters={SELECTOR: "n ="}).name == "amqp:invalid-field"
-    for options, expected in (
-        ("beginning&until=now&rate=400", numbered(20)),
-        ("#5&until=#7", ["4", "5", "6"]),
-    ):
-        assert texts(client.receiver(f"audit?replay-start={options}").take_to_end()) == expected
+    bounded = client.receiver("audit?replay-start=#5&until=#7")
+    assert texts(bounded.take_to_end()) == ["4", "5", "6"]
+
+
+def test_a_rate_slows_its_own_reader_alone(client: Client) -> None:
+    """
+    At two a second, a reader has got one message of twenty when another one, which asks for no rate, has got all. At a
+    hundred a second, twenty messages take a fifth of a second, and none is lost.
+    """
+    client.sender("audit").send_all(map(data, range(20)))
+    slow = client.receiver("audit?replay-start=beginning&rate=2", credit=20)
+    assert texts(slow.take(1)) == ["0"]
+    began = time.monotonic()
+    assert texts(client.receiver("audit", filters=BEGINNING, credit=20).take(20)) == numbered(20)
+    assert len(slow.arrived) <= 2 * (time.monotonic() - began) + 1
+    began = time.monotonic()
+    paced = client.receiver("audit?replay-start=beginning&until=now&rate=100")
+    assert texts(paced.take_to_end()) == numbered(20)
+    assert time.monotonic() - began >= 0.18
 
 
 # --- nothing is written -------------------------------------------------------------------------------------------
