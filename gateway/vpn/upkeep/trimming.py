@@ -72,8 +72,8 @@ class Trimmer(VpnPart):
             self.run()
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
-        """The log may have grown."""
-        if self._waits or (news and self._may_trim()):
+        """The log may have grown; or the store works again, after a piece could not be trimmed."""
+        if self._waits or ((news or self._wanted_bytes) and self._may_trim()):
             self.run()
 
     def not_committed(self) -> None:

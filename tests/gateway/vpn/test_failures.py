@@ -23,6 +23,7 @@ from gateway.vpn.role import ArchivedSource
 from gateway.vpn.tracing import MessageTracing, Span
 from gateway.vpn.upkeep import archiving
 from gateway.vpn.upkeep.archiving import Archiving
+from gateway.vpn.upkeep.trimming import TRIM_AT
 from store.errors import ReadFailed
 from tests.gateway.core.machines.model import message
 from tests.gateway.core.machines.world import Sizes, World
@@ -219,6 +220,24 @@ def test_an_erasure_that_is_durable_is_told_although_the_next_write_fails(
     world.writer.fail(len(world.writer.waiting))
     world.loop.run()
     assert erasing.result().ids == [2]
+
+
+def test_room_in_the_log_is_made_as_soon_as_the_store_works_again() -> None:
+    """Although nobody publishes: the publishers wait for that room, and the first of them would be refused."""
+    world = World(Sizes(page_rows=10, log_quota=2_000))
+    queue_with_messages(world)
+    size_bytes = world.broker.log.size_bytes // 5
+    publish(world, "a", int(2_000 * TRIM_AT) // size_bytes - 5)
+    first_id = world.broker.log.first_id
+    world.on_loop(lambda: world.vpn.trimmer.make_room(8 * size_bytes))
+    world.loop.run()
+    world.writer.fail(len(world.writer.waiting))
+    world.loop.run()
+    assert world.broker.log.first_id == first_id
+    world.on_loop(world.vpn.committer.try_store)
+    commit(world)
+    assert world.broker.log.first_id > first_id
+    world.loop.close()
 
 
 async def _on_the_spot(executor: None, work: Callable[..., Any], *arguments: Any) -> Any:
