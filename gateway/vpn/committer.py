@@ -164,9 +164,7 @@ class Committer:
         self.commit([SaveArchived(self._broker.log.archived_id)])
 
     def wait_for_room(self, resume: Callable[[], None]) -> bool:
-        """
-        Whether too much is uncommitted. If so, ``resume`` is called once when there is less, however often it is given.
-        """
+        """Whether too much is uncommitted; if so, ``resume`` is called once when there is less."""
         if self.pending_bytes < self._most_pending_bytes:
             return False
         self._waiting_for_room[resume] = None

@@ -132,18 +132,22 @@ class LogHistory:
             LogTrimmed: Neither log nor archive has what comes next.
             ReadFailed: It cannot be read.
         """
-        store, archive, processor_seconds = self._store, self.archive, self.runtime.clock.processor_seconds
-
-        def timed(read: Callable[[int, int, Sequence[str]], LogPage]) -> TimedPage:
-            started = processor_seconds()
-            page = read(position, end, patterns)
-            return page, processor_seconds() - started
-
-        stored = partial(timed, partial(store.log_page, held=held is not None))
+        archive = self.archive
+        stored = partial(self._store.log_page, position, end, patterns, held=held is not None)
         if archive is None:
-            return store.submit(stored)
-        archived = partial(timed, archive.log_page)
-        return self._begun(partial(self._page, stored, archived, position, user, held))
+            return self.timed(stored)
+        archived = partial(self._timed, partial(archive.log_page, position, end, patterns))
+        return self._begun(partial(self._page, partial(self._timed, stored), archived, position, user, held))
+
+    def timed(self, read: Callable[[], LogPage]) -> Future[TimedPage]:
+        """A page that is read on a thread of the store, and how long that took."""
+        return self._store.submit(partial(self._timed, read))
+
+    def _timed(self, read: Callable[[], LogPage]) -> TimedPage:
+        processor_seconds = self.runtime.clock.processor_seconds
+        started = processor_seconds()
+        page = read()
+        return page, processor_seconds() - started
 
     async def _page(
         self,
@@ -487,7 +491,7 @@ class LogSource:
         self._user = user
         self._held = held
         self.log_from = 0
-        """It needs nothing that the log has below this id."""
+        """It needs nothing that the log itself has below this id."""
         self.position = position
         self._columns: Columns | None = None
         """The columns of the page that ``read`` last returned a part of."""
@@ -518,7 +522,9 @@ class LogSource:
         """Whether the next message is no longer in memory, or more than ``rows`` before the newest."""
         cache = self._cache
         return (
-            self._page is not None or self.position < cache.first_id or cache.next_id - self.position > rows
+            self._page is not None
+            or self.position < max(cache.first_id, self.log_from)
+            or cache.next_id - self.position > rows
         )
 
     def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
@@ -536,7 +542,7 @@ class LogSource:
         page = self._page
         self._columns = None
         if page is None:
-            if self.position >= cache.first_id:
+            if self.position >= cache.first_id and self.position >= self.log_from:
                 self._next = None
                 rows = cache.since(self.position, limit)
                 if not rows:
@@ -657,100 +663,44 @@ def _bytes_of(page: LogPage) -> int:
 
 class ValuesSource(LogSource):
     """
-    The values of a last-value queue, and then the log from ``position`` on.
+    The values of a last-value queue, and then the log from ``log_from`` on.
 
     Args:
-        pages: Reads values from an id on.
+        pages: Returns what reads values from an id on, up to ``log_from``.
         value: The first wanted id of a value.
     """
 
     def __init__(
         self,
-        pages: Callable[[int], Future[LogPage]],
+        pages: Callable[[int], Callable[[], LogPage]],
         value: int,
         history: LogHistory,
-        position: int,
+        log_from: int,
         patterns: Sequence[str],
         wake: Callable[[BaseException | None], None],
         *,
         user: str = ADMINISTRATION,
     ) -> None:
-        super().__init__(history, position, patterns, wake, user=user)
-        self.log_from = position
-        self.value: int | None = value
-        """The id of the first value that was not taken; None when all were."""
+        super().__init__(history, min(value, log_from), patterns, wake, user=user)
+        self.log_from = log_from
         self._pages = pages
-        self._values: list[Row] | None = None
-        self._after = value
-        """Where the page that was read ends."""
-        self._coming: Future[LogPage] | None = None
-
-    @property
-    def is_at_end(self) -> bool:
-        """All values, and every committed message, were taken."""
-        return self.value is None and super().is_at_end
-
-    def is_behind(self, rows: int) -> bool:
-        """See ``LogSource``; true while values are read."""
-        return self.value is not None or super().is_behind(rows)
+        self._gives_values = True
 
     def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
-        """See ``LogSource``; of the ids below the first ``position``, only those of values are returned."""
-        if self.value is None:
-            return super().read(limit)
-        self._columns = None
-        if self._values is None:
-            if self._coming is None:
-                self._coming = self._pages(self.value)
-                loop = self._history.runtime.loop
-                self._coming.add_done_callback(lambda f: loop.call_soon_threadsafe(self._came, f))
-            return None
-        rows, self._values = self._values[:limit], self._values[limit:]
-        if self._values:
-            self.value = self._values[0][ID]
-            return rows, self.value
-        self._values = None
-        if self._after >= self.position:
-            self.value = None
-            return rows, self.position
-        self.value = self._after
-        return rows, self.value
+        """See ``LogSource``; of the ids below ``log_from``, only those of values are returned."""
+        self._gives_values = self.position < self.log_from
+        return super().read(limit)
 
-    def _came(self, coming: Future[LogPage]) -> None:
-        if coming.cancelled() or self._wake is None:
-            return
-        error = None
-        if coming is self._coming:
-            self._coming, error = None, coming.exception()
-            if error is None:
-                page = coming.result()
-                # To a reader, a value is like a message of the log, and needs no route.
-                self._values = [(*row[:HELD], None, row[CONTENT]) for row in page.rows]
-                self._after = page.position
-        # A page that is not wanted any more is asked for anew.
-        self._wake(error)
+    def _left(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """To a reader, a value is like a message of the log, and needs no route; the log need not have it."""
+        if self._gives_values:
+            return [(*row[:HELD], None, row[CONTENT]) for row in rows]
+        return super()._left(rows)
 
-    def erased(self, markers: Mapping[int, Row]) -> None:
-        """See ``LogSource``."""
-        super().erased(markers)
-        self._coming = None
-        if self._values is not None:
-            self._values = with_markers(self._values, markers)
-
-    @property
-    def held_bytes(self) -> int:
-        """See ``LogSource``."""
-        return super().held_bytes + sum(map(len, map(CONTENT_OF, self._values or ())))
-
-    def let_go(self) -> None:
-        """See ``LogSource``."""
-        self._values = self._coming = None
-        super().let_go()
-
-    def close(self) -> None:
-        """See ``LogSource``."""
-        self._values = self._coming = None
-        super().close()
+    def _ask(self, position: int) -> Future[TimedPage]:
+        if position < self.log_from:
+            return self._history.timed(self._pages(position))
+        return super()._ask(position)
 
 
 def _with_markers(page: LogPage, markers: Mapping[int, Row]) -> LogPage:

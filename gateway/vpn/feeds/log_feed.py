@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from types import MappingProxyType
 
@@ -470,9 +469,9 @@ class Readers:
         self.log_feeds[feed] = None
         return feed
 
-    def _values(self, queue: Endpoint, end: int, position: int) -> Future[LogPage]:
-        reader, now_ms = self.state.reader, self.state.runtime.clock.now_ms()
-        return reader.submit(partial(reader.values_page, queue.cursor_number, position, end, now_ms))
+    def _values(self, queue: Endpoint, end: int, position: int) -> Callable[[], LogPage]:
+        now_ms = self.state.runtime.clock.now_ms()
+        return partial(self.state.reader.values_page, queue.cursor_number, position, end, now_ms)
 
     def browse(
         self, endpoint: Endpoint, client: LogLink, selects: Callable[[Row], bool] | None
