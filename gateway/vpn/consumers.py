@@ -9,7 +9,7 @@ effect, so nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -161,31 +161,24 @@ class Consumers(VpnPart):
 
     def settle(self, flow: Flow, ids: list[int]) -> None:
         """Settle messages as consumed."""
-        endpoint = flow.endpoint
-        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
-        gone, effects = self._broker.settlements.settle(flow, ids)
         self._counters.activity += 1
-        self._counters.settled_messages += len(gone)
-        if self._tracing is not None:
-            self._tracing.settled(endpoint.name, ids, "accepted")
+        gone, effects = self._broker.settlements.settle(flow, ids)
         self._committer.commit_when_convenient(*effects)
-        if is_replaying:
-            self._feeds.replays.acknowledged(endpoint)
-        if endpoint.by_key is not None and endpoint.by_key.has_news():
-            # Other messages of the same keys may have waited for these.
-            self._feeds.deliver(endpoint)
+        self._settled(flow.endpoint, gone)
 
     def settled_by_transaction(self, settlement: PendingSettlement) -> None:
         """The transaction that consumed these messages is durable."""
-        endpoint = settlement.endpoint
-        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         self._committer.commit_when_convenient(*self._broker.settlements.committed(settlement))
-        self._counters.settled_messages += len(settlement.messages)
+        self._settled(settlement.endpoint, settlement.messages)
+
+    def _settled(self, endpoint: Endpoint, ids: Collection[int]) -> None:
+        self._counters.settled_messages += len(ids)
         if self._tracing is not None:
-            self._tracing.settled(endpoint.name, settlement.messages, "accepted")
-        if is_replaying:
+            self._tracing.settled(endpoint.name, ids, "accepted")
+        if endpoint.replay is not None:
             self._feeds.replays.acknowledged(endpoint)
         if endpoint.by_key is not None and endpoint.by_key.has_news():
+            # Other messages of the same keys may have waited for these.
             self._feeds.deliver(endpoint)
 
     def not_settled_by_transaction(self, settlement: PendingSettlement) -> None:
@@ -237,11 +230,10 @@ class Consumers(VpnPart):
     def _held_back(self, pending: PendingRetry, error: WriteFailed | None) -> None:
         """The delay is durable; or the write failed, and the messages are ready."""
         settlements, endpoint = self._broker.settlements, pending.endpoint
-        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         effects = settlements.held_back(pending) if error is None else settlements.failed(pending)
         self._committer.commit(effects)
         self._broker.publications.delayed_on[endpoint] = None
-        if is_replaying:
+        if endpoint.replay is not None:
             self._feeds.replays.acknowledged(endpoint)
         self._feeds.deliver(endpoint)
 

@@ -365,7 +365,7 @@ class ReplayRunner(VpnPart):
             self._committer.commit(self._broker.replay_commands.subscriptions_changed(endpoint, position))
 
     def acknowledged(self, endpoint: Endpoint) -> None:
-        """Messages left an endpoint whose replay was under way, or a transaction that was to settle them failed."""
+        """Messages left an endpoint that has a replay, or had one; or a transaction that was to settle them failed."""
         self._go_on(endpoint.name)
         if forced := self._broker.replay_commands.end_forced(endpoint):
             self._committer.commit(forced)

@@ -68,7 +68,7 @@ class RunningReplays(Protocol):
         """A consumer was bound: the replay may put more messages ahead of it than without a consumer."""
 
     def acknowledged(self, endpoint: Endpoint) -> None:
-        """Messages left an endpoint whose replay was under way."""
+        """Messages left an endpoint that has a replay, or had one."""
 
 
 class EndpointFeed(VpnPart):
@@ -258,10 +258,9 @@ class EndpointFeed(VpnPart):
         demand = flow.demand
         endpoint.hand_out(flow, ids, self._erasing.sized(rows), self._now_ms())
         flow.demand = demand
-        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         _, effects = self._settlements.settle(flow, ids)
         self._committer.commit_when_convenient(*effects)
-        if is_replaying:
+        if endpoint.replay is not None:
             self._replays.acknowledged(endpoint)
 
     def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row], sizes: Sizes = None) -> None:
