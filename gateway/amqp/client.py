@@ -287,7 +287,7 @@ class Client:
         if self._expiry is not None:
             self._expiry.cancel()
         self._shared.sole_connections.leave(self, self.user, self.identity.peer_container)
-        self.vpn.origins.forget(self)
+        self.vpn.publishing.origins.forget(self)
 
 
 LinkKey: TypeAlias = "tuple[int | str, str, bool, str]"

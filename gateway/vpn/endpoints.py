@@ -206,11 +206,6 @@ class Endpoints(VpnPart):
         self._streams.subscriptions_changed(endpoint)
         self._replays.subscriptions_changed(endpoint)
 
-    def redeclared(self, endpoint: Endpoint) -> None:
-        """The configuration changed the endpoint's settings or subscriptions; that is being committed."""
-        self._feeds.changed(endpoint)
-        self._subscriptions_changed(endpoint)
-
     # --- gone -----------------------------------------------------------------------------------------------------
 
     def delete(self, endpoint: Endpoint) -> None:
@@ -401,8 +396,9 @@ class Endpoints(VpnPart):
             found = broker.endpoints.get(name)
             if found is not None:
                 self._committer.commit(broker.change_settings(found, replace(found.settings, declared=False)))
-        for name in changed:
-            self.redeclared(broker.endpoints[name])
+        for endpoint in [broker.endpoints[name] for name in changed]:
+            self._feeds.changed(endpoint)
+            self._subscriptions_changed(endpoint)
         return fitting
 
     def declare(self, queues: Mapping[str, Queue]) -> None:

@@ -163,14 +163,14 @@ class LogHistory:
                 return await off_loop(store, stored)
             except LogTrimmed:
                 pass  # It was trimmed: the archive has it, or it is lost.
-        page, taken = await self._from_archive(position, user, archived)
+        page, taken = await self._from_archive(position, archived, user)
         self.archive_reads.messages += len(page.rows)
         if held is not None:
             found = await off_loop(store, store.routed_page, held.routes(), position - 1, page.position)
             page = _with_held(page, filter(held.has, found.rows), min(page.position, found.position))
         return page, taken
 
-    async def _from_archive(self, position: int, user: str, read: Callable[[], T]) -> T:
+    async def _from_archive(self, position: int, read: Callable[[], T], user: str = ADMINISTRATION) -> T:
         archive = self.archive
         assert archive is not None
         try:
@@ -193,11 +193,11 @@ class LogHistory:
         finally:
             reads.seconds.add(seconds() - started)
 
-    def messages(self, ids: Sequence[int], user: str = ADMINISTRATION) -> Future[list[Row]]:
+    def messages(self, ids: Sequence[int]) -> Future[list[Row]]:
         """These messages (rising ids), as ``Reader.messages``, including those that only the archive has."""
         if self.archive is None:
             return self._store.submit(partial(self._store.messages, ids))
-        return self._begun(partial(self._messages, ids, self.archive, user))
+        return self._begun(partial(self._messages, ids, self.archive))
 
     async def all_messages(self, ids: Sequence[int]) -> list[Row]:
         """The same, however many pages that takes."""
@@ -207,7 +207,7 @@ class LogHistory:
             ids = [i for i in ids if i > page[-1][ID]]
         return found
 
-    async def _messages(self, ids: Sequence[int], archive: Archive, user: str) -> list[Row]:
+    async def _messages(self, ids: Sequence[int], archive: Archive) -> list[Row]:
         rows = await off_loop(self._store, self._store.messages, ids)
         there = {row[ID] for row in rows}
         # The store may have left out messages after the last one, as the page was full.
@@ -216,7 +216,7 @@ class LogHistory:
         if not missing:
             return rows
         try:
-            found = await self._from_archive(missing[0], user, partial(archive.messages, missing))
+            found = await self._from_archive(missing[0], partial(archive.messages, missing))
         except LogTrimmed as trimmed:
             # The feed that has to deliver it tries again.
             raise ReadFailed(
@@ -243,7 +243,7 @@ class LogHistory:
             if archive is None or self._is_stored(position):
                 return page
             # Some messages may have been trimmed before they were looked at.
-        return await self._from_archive(position, user, partial(archive.search_page, search, position, end))
+        return await self._from_archive(position, partial(archive.search_page, search, position, end), user)
 
     async def topics_below(
         self, before: int, first: int, patterns: Sequence[str], user: str = ADMINISTRATION
@@ -263,10 +263,10 @@ class LogHistory:
                 if archive is None:
                     raise
         return await self._from_archive(
-            before - 1, user, partial(archive.topics_below, before, first, patterns)
+            before - 1, partial(archive.topics_below, before, first, patterns), user
         )
 
-    async def tally(self, position: int, end: int, patterns: Sequence[str], user: str) -> TallyPage:
+    async def tally(self, position: int, end: int, patterns: Sequence[str]) -> TallyPage:
         """
         Count the messages from ``position`` on, below ``end``.
 
@@ -282,9 +282,9 @@ class LogHistory:
             found = await off_loop(store, store.tally, position, end, patterns)
             if archive is None or self._is_stored(position):
                 return TallyPage(found, end)
-        return await self._from_archive(position, user, partial(archive.tally, position, end))
+        return await self._from_archive(position, partial(archive.tally, position, end))
 
-    async def archived(self, ids: Sequence[int], user: str = ADMINISTRATION) -> set[int]:
+    async def archived(self, ids: Sequence[int]) -> set[int]:
         """
         Which of some messages (rising ids) the archive has; none of those before a gap in the archive.
 
@@ -295,12 +295,12 @@ class LogHistory:
         found: set[int] = set()
         if archive is None or not ids:
             return found
-        await self.look(user)
+        await self.look()
         rest = [i for i in ids if self._history.is_archived(i)]
         while rest:
             read = partial(archive.topics_below, rest[-1] + 1, rest[0], ())
             try:
-                page = await self._from_archive(rest[-1], user, read)
+                page = await self._from_archive(rest[-1], read)
             except LogTrimmed:
                 break  # The archive was replaced by another one.
             found.update(i for i, _ in page.found)
@@ -350,7 +350,7 @@ class LogHistory:
         assert archive is not None
         found = await self.last_matching(matches, user) if last else None
         probe: LogProbe = HistoryProbe(archive, store, found)
-        return await self._from_archive(self._history.first_id, user, partial(question, probe))
+        return await self._from_archive(self._history.first_id, partial(question, probe), user)
 
     async def last_matching(self, matches: Callable[[str], bool] | None, user: str) -> int | None:
         """
@@ -371,12 +371,12 @@ class LogHistory:
         before, first = min(below, run.last_id + 1) if run is not None else 0, history.first_id
         while before > first:
             looked = partial(archive.last_page, matches, before)
-            found, before = await self._from_archive(before, user, looked)
+            found, before = await self._from_archive(before, looked, user)
             if found is not None:
                 return found
         return None
 
-    async def positions_since(self, times_ms: Sequence[int], user: str = ADMINISTRATION) -> list[int]:
+    async def positions_since(self, times_ms: Sequence[int]) -> list[int]:
         """
         The positions of times: for each, the lowest id from which on all messages arrived then or later. Exact in the
         log; in the archive, times are taken to be spread evenly within a file. Raises as ``last_matching``.
@@ -387,7 +387,7 @@ class LogHistory:
         early = [time_ms for time_ms, found in zip(times_ms, stored, strict=True) if found <= stored_from]
         if archive is None or first_id >= stored_from or not early:
             return stored
-        archived = await self._from_archive(first_id, user, partial(archive.positions_since, early))
+        archived = await self._from_archive(first_id, partial(archive.positions_since, early))
         return [min(max(found, first_id), stored_from) for found in archived] + stored[len(early) :]
 
     async def time_of(self, message_id: int, user: str) -> int | None:
@@ -396,7 +396,7 @@ class LogHistory:
         found = await off_loop(store, store.time_of, message_id)
         if found is not None or archive is None or self._is_stored(message_id):
             return found
-        return await self._from_archive(message_id, user, partial(archive.time_of, message_id))
+        return await self._from_archive(message_id, partial(archive.time_of, message_id), user)
 
     # --- futures that are tasks -------------------------------------------------------------------------------
 

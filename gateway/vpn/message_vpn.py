@@ -105,7 +105,6 @@ class MessageVpn:
             state, consumers, feeds, trimmer.make_room, self.durability.refusal
         )
         trimmer.when_room.append(publishing.room.go_on)
-        self.origins = publishing.origins
         self.dead_letters = dead_letters = DeadLetterMover(state, publishing, consumers, feeds)
         locks = DeliveryLocks(state, consumers)
         feeds.connect(dead_letters, replays, locks.locked)

@@ -532,7 +532,7 @@ class LogRoom(VpnService):
         waiting.since = now = self._loop.time()
         self._line.append(waiting)
         self._by_client[waiting.client] = self._by_client.get(waiting.client, 0) + 1
-        self._hold(sum(map(len, waiting.contents)))
+        self._committer.hold(sum(map(len, waiting.contents)))
         if len(self._line) == 1:
             self._moved, self._full = now, full
             self._wait()
@@ -554,18 +554,12 @@ class LogRoom(VpnService):
                     self._leave()
                 if left < count:
                     self._moved = self._loop.time()
-                self._hold(-size)
+                self._committer.let_go(size)
                 if left:
                     break
         finally:
             self._is_offering = False
         self._wait()
-
-    def _hold(self, size_bytes: int) -> None:
-        if size_bytes > 0:
-            self._committer.hold(size_bytes)
-        else:
-            self._committer.let_go(-size_bytes)
 
     def _leave(self) -> None:
         client = self._line.popleft().client
@@ -590,7 +584,7 @@ class LogRoom(VpnService):
         while self._line and full is not None and self.seconds <= now - max(self._moved, self._line[0].since):
             waiting = self._line[0]
             self._leave()
-            self._hold(-sum(map(len, waiting.contents)))
+            self._committer.let_go(sum(map(len, waiting.contents)))
             waiting.client.not_stored(waiting.deliveries, full)
         self.go_on()
 

@@ -134,7 +134,7 @@ async def count_brought(state: VpnState, endpoint: Endpoint, resolved: Resolved)
         stop = min(position + TALLY_IDS, end)
         try:
             async with state.search_turns.turn(ADMINISTRATION):
-                found, position = await state.history.tally(position, stop, patterns, ADMINISTRATION)
+                found, position = await state.history.tally(position, stop, patterns)
         except LogTrimmed as trimmed:
             raise Refused(
                 ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed during the preview: {trimmed}"

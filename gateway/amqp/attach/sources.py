@@ -220,7 +220,7 @@ class MessageSource(LinkSetup):
         passes = compile_filters(self._filters, too_costly, mark)
         if not self._filters.no_local:
             return passes
-        origins, own = client.vpn.origins, client.identity.origin
+        origins, own = client.vpn.publishing.origins, client.identity.origin
         if client.is_connected:
             origins.watch(client)
         if passes is None:

@@ -236,33 +236,35 @@ class CopyJob(Job):
         return None
 
     async def _publish(self, batch: Batch) -> None:
-        """Publish the copies, and save the end of the batch as the job's position."""
-        clock, pace = self._runtime.clock, self._state.pace
+        """Publish all copies of a batch, as far as the pace allows and the target takes them."""
         while self._wanted == RUNNING:
             count = await self._let_through(batch)
-            if count is None:
-                continue
-            started = clock.seconds() - batch.seconds
-            hindrance = self._put(batch, count)
-            if hindrance:
-                await self._wait_for(hindrance)
-                continue
-            taken = self._on_its_way
-            is_all = taken == len(batch.rows)
-            passed = batch.looked_at if is_all else min(taken, batch.looked_at)
-            position = batch.position if is_all else batch.rows[taken][ID]
-            after = self._further(passed, taken, sum(map(len, batch.contents[:taken])), position)
-            elsewhere = WRITING * (clock.seconds() - started)
-            if self._source is not None:
-                elsewhere += self._source.spent_reading()
-            self._due = pace.spent(started, taken, elsewhere)
-            error = await self._commit(after)
-            if error is not None:
-                await self._wait_for(f"the store could not write: {error}")
-                continue
-            if is_all:
+            if count is not None and await self._publish_some(batch, count):
                 return
+
+    async def _publish_some(self, batch: Batch, count: int) -> bool:
+        """Publish up to ``count`` copies, and save the position behind them; whether the batch is done."""
+        clock = self._runtime.clock
+        started = clock.seconds() - batch.seconds
+        hindrance = self._put(batch, count)
+        if hindrance:
+            await self._wait_for(hindrance)
+            return False
+        taken = self._on_its_way
+        is_all = taken == len(batch.rows)
+        passed = batch.looked_at if is_all else min(taken, batch.looked_at)
+        position = batch.position if is_all else batch.rows[taken][ID]
+        after = self._further(passed, taken, sum(map(len, batch.contents[:taken])), position)
+        elsewhere = WRITING * (clock.seconds() - started)
+        if self._source is not None:
+            elsewhere += self._source.spent_reading()
+        self._due = self._state.pace.spent(started, taken, elsewhere)
+        error = await self._commit(after)
+        if error is not None:
+            await self._wait_for(f"the store could not write: {error}")
+        elif not is_all:
             batch.take_out(range(taken), passed)
+        return error is None and is_all
 
     async def _let_through(self, batch: Batch) -> int | None:
         """How many of a batch's first copies are due now; None after a wait, when the caller asks again."""
@@ -365,35 +367,27 @@ class RemoteCopyJob(CopyJob):
         if remote is not None:
             remote.close()
 
-    async def _publish(self, batch: Batch) -> None:
-        """Publish copies, and save the first one that was not accepted as the job's position."""
-        clock, pace = self._runtime.clock, self._state.pace
-        while self._wanted == RUNNING:
-            count = await self._let_through(batch)
-            if count is None:
-                continue
-            count = min(count, MOST_UNSETTLED)
-            started = clock.seconds() - batch.seconds
-            self._exchange_erased(batch)
-            sizes = [len(content) for content in batch.contents[:count]]
-            reasons = await self._send(batch.contents[:count])
-            if reasons is None:
-                return
-            accepted = [place for place, reason in enumerate(reasons) if not reason]
-            before = len(batch.rows)
-            refused = next((reason for reason in reasons if reason), "")
-            looked_at = batch.looked_at if len(accepted) == before else min(len(accepted), batch.looked_at)
-            batch.take_out(accepted, looked_at)
-            position = batch.rows[0][ID] if batch.rows else batch.position
-            size_bytes = sum(sizes[place] for place in accepted)
-            after = self._further(looked_at, len(accepted), size_bytes, position)
-            self._due = pace.spent(started, len(accepted), 0.0)
-            if after != replace(self.record, outcome=""):
-                await self._save_until_done(after)
-            if refused:
-                await self._wait_for(refused)
-            elif not batch.rows:
-                return
+    async def _publish_some(self, batch: Batch, count: int) -> bool:
+        """The same; the position is that of the first copy that was not accepted."""
+        started = self._runtime.clock.seconds() - batch.seconds
+        self._exchange_erased(batch)
+        contents = batch.contents[: min(count, MOST_UNSETTLED)]
+        reasons = await self._send(contents)
+        if reasons is None:
+            return False
+        accepted = [place for place, reason in enumerate(reasons) if not reason]
+        is_all = len(accepted) == len(batch.rows)
+        looked_at = batch.looked_at if is_all else min(len(accepted), batch.looked_at)
+        batch.take_out(accepted, looked_at)
+        position = batch.rows[0][ID] if batch.rows else batch.position
+        size_bytes = sum(len(contents[place]) for place in accepted)
+        after = self._further(looked_at, len(accepted), size_bytes, position)
+        self._due = self._state.pace.spent(started, len(accepted), 0.0)
+        if after != replace(self.record, outcome=""):
+            await self._save_until_done(after)
+        if refused := next(filter(None, reasons), ""):
+            await self._wait_for(refused)
+        return is_all
 
     async def _save_until_done(self, after: ReplayRecord) -> None:
         """Save the record until that succeeds: the peer keeps what it has accepted."""

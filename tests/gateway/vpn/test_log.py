@@ -192,7 +192,7 @@ async def test_searches_tallies_and_probes(world: World) -> None:
         assert found == next((i for i in sorted(world.rows) if i >= number), None)
         position, count = 1, 0
         while position <= COUNT:
-            tally = await history.tally(position, min(position + 9, COUNT + 1), (), "ann")
+            tally = await history.tally(position, min(position + 9, COUNT + 1), ())
             count += sum(messages for _, messages, _ in tally.found)
             position = tally.position
         assert count == len(world.rows)
