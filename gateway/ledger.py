@@ -21,6 +21,10 @@ SESSION_BYTES: Final = 4 * 1024
 LINK_BYTES: Final = 10 * 1024
 """What an attached link costs: 2 to 10 KB by its kind, including a topic endpoint of its own."""
 
+ATTACH_COPIES: Final = 3
+"""How often an attached link holds what its attach says, such as names, addresses and filters: in the engine, in our
+answer, and as Python's objects."""
+
 DELIVERY_BYTES: Final = 1024
 """What an unsettled delivery costs: the engine's record of it has some 800 bytes."""
 

@@ -134,6 +134,8 @@ class Attached(NamedTuple):
     channel: int
     handle: int
     termini: AttachedTermini
+    size_bytes: int
+    """Of its frame."""
 
 
 @dataclass(slots=True)
@@ -312,7 +314,7 @@ class FrameWalk:
             if code in (OPEN, BEGIN, END, CLOSE) or session is None:
                 return b"", self._bad_connection(condition, str(error))
             return b"", self._bad_session(channel, condition, str(error))
-        found = self._found_in(code, channel, fields)
+        found = self._found_in(code, channel, fields, len(frame))
         if isinstance(found, BadConnection | BadSession | BadLink):
             return b"", found
         ids = None if session is None else session.separate_ids
@@ -335,7 +337,7 @@ class FrameWalk:
         said = UInt(own) if len(frame) <= self._largest - _MOST_GROWTH else None
         return framed(frame, start, TRANSFER, [handle, said, *rest], behind)
 
-    def _found_in(self, code: int, channel: int, fields: list[Any]) -> Finding | None:
+    def _found_in(self, code: int, channel: int, fields: list[Any], size: int) -> Finding | None:
         session = self._channels.get(channel)
         if code == OPEN:
             return self._open(channel, fields)
@@ -344,7 +346,7 @@ class FrameWalk:
         if session is None:
             return None
         if code == ATTACH:
-            return self._attach(channel, session, fields)
+            return self._attach(channel, session, fields, size)
         if code == FLOW:
             return self._flow(channel, session, fields)
         if code == TRANSFER:
@@ -392,7 +394,7 @@ class FrameWalk:
             NOT_ALLOWED, f"a session has begun on channel {channel} already, and has not ended"
         )
 
-    def _attach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
+    def _attach(self, channel: int, session: _Channel, fields: list[Any], size: int) -> Finding | None:
         handle, peer_receives = fields[1], fields[2]
         if handle in session.handles:
             # Section 2.7.3 ends the connection for this, not only the session.
@@ -403,7 +405,7 @@ class FrameWalk:
             )
             return self._bad_connection(FRAMING_ERROR, problem)
         session.handles[handle] = peer_receives
-        self.attached.append(Attached(channel, handle, read_termini(fields[5], fields[6])))
+        self.attached.append(Attached(channel, handle, read_termini(fields[5], fields[6]), size))
         return None
 
     def _detach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:

@@ -375,14 +375,14 @@ class Connection(asyncio.Protocol):
         self.output.schedule_flush()
 
     def _attach(self, link: Any) -> None:
-        termini = self._sessions.attached(link)
+        termini, size_bytes = self._sessions.attached(link)
         if self._client is None or self.closing.has_begun or link.session not in self.links.sessions:
             return
         if not link.state & link.LOCAL_UNINIT:
             # The engine takes it for the old link, which is about to be freed.
             self._refuse(ErrorCode.NOT_ALLOWED, "a link is attached again before its detach was answered")
             return
-        if self.links.count_attach(link) > self.limits.max_links_per_session:
+        if self.links.count_attach(link, size_bytes) > self.limits.max_links_per_session:
             self._refuse(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
             return
         older = self.links.replaced_by(link)

@@ -101,8 +101,9 @@ class Limits:
 
     connection_bytes: Bytes = 40 * 2**20
     """Bytes that one connection may make the gateway hold: unfinished messages, messages of open transactions,
-    unsettled deliveries (1 KiB each, in total at most half of the limit), links (10 KiB) and sessions. A message and a
-    transaction of the largest size fit. A connection that exceeds it is closed."""
+    unsettled deliveries (1 KiB each, in total at most half of the limit), links (10 KiB, and three times the size of
+    the attach) and sessions. A message and a transaction of the largest size fit. A connection that exceeds it is
+    closed."""
 
     user_bytes: Bytes = 256 * 2**20
     """The same over all connections of one user. Beyond it the gateway stops reading the user's connections until less

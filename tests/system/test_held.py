@@ -127,6 +127,22 @@ def test_sessions_that_begin_and_end_in_one_write_harm_nobody(start: Start, pair
     assert gateway.stop() == 0
 
 
+def test_what_attaches_say_is_counted(start: Start) -> None:
+    """Links with names of 60 KB: the connection is closed before they take more memory than one peer may."""
+    gateway = start()
+    received = None
+    with Peer.opened(gateway.address) as peer, harmless(gateway):
+        for handle in range(1_000):
+            name = f"{handle}{'x' * 60_000}"
+            peer.send(attach_frame(handle, receiver=True, address="queue://q", name=name))
+            while (received := peer.frame()) is None or received.code not in (ATTACH, CLOSE):
+                pass
+            if received.code == CLOSE:
+                break
+    assert received is not None and error_of(received)[0] == OVER
+    wait_until_said(gateway, "connection_bytes")
+
+
 def test_links_are_counted(start: Start) -> None:
     """A peer that attaches link after link is closed once its links exceed what one connection may hold."""
     gateway = start(f"[limits]\nconnection_bytes = {4 * MEGABYTE}\n")

@@ -35,7 +35,7 @@ from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import forget_name, incoming_bytes, outgoing_bytes
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
-from gateway.ledger import DELIVERY_ID_BYTES, LINK_BYTES, SESSION_BYTES, Account, Kind
+from gateway.ledger import ATTACH_COPIES, DELIVERY_ID_BYTES, LINK_BYTES, SESSION_BYTES, Account, Kind
 from gateway.logging import log_keys
 from gateway.vpn.clients import LinkState
 
@@ -276,7 +276,8 @@ class LinkTable:
         self.attached: dict[Link, AttachedLink] = {}
         """The attached links; changed here alone."""
         self._retired = 0
-        self._known: set[Link] = set()
+        self._known: dict[Link, int] = {}
+        """Links that the peer has not detached, and what each costs, in bytes."""
         self.sessions: dict[Session, int] = {}
         """Open sessions, and how many links of each the peer has not detached."""
         self._waiting: dict[AttachedLink, None] = {}
@@ -307,9 +308,9 @@ class LinkTable:
         for link in [link for link in self._suspended if link.session == session]:
             self._drop_suspended(link)
         self.names.end(session)
-        self._known = {link for link in self._known if link.session != session}
-        links = self.sessions.pop(session)
-        self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
+        gone = [link for link in self._known if link.session == session]
+        del self.sessions[session]
+        self.account.hold(Kind.LINKS, -SESSION_BYTES - sum(map(self._known.pop, gone)))
 
     @property
     def buffered_bytes(self) -> int:
@@ -328,16 +329,19 @@ class LinkTable:
 
     # --- from the attach to the detach --------------------------------------------------------------------------
 
-    def count_attach(self, link: Link) -> int:
+    def count_attach(self, link: Link, frame_bytes: int) -> int:
         """
         The peer attaches a link in an open session.
+
+        Args:
+            frame_bytes: The size of the attach.
 
         Returns:
             How many links of that session the peer has not detached, including refused ones, which are kept as long.
         """
         self.sessions[link.session] += 1
-        self.account.hold(Kind.LINKS, LINK_BYTES)
-        self._known.add(link)
+        cost = self._known[link] = LINK_BYTES + ATTACH_COPIES * frame_bytes
+        self.account.hold(Kind.LINKS, cost)
         return self.sessions[link.session]
 
     def is_known(self, link: Link) -> bool:
@@ -436,10 +440,10 @@ class LinkTable:
     def _forget(self, link: Link) -> None:
         self._resumed.pop(link, None)
         self.names.forget(link)
-        self._known.discard(link)
+        cost = self._known.pop(link, 0)
         if link.session in self.sessions:
             self.sessions[link.session] -= 1
-            self.account.hold(Kind.LINKS, -LINK_BYTES)
+            self.account.hold(Kind.LINKS, -cost)
 
     def drop_all(self) -> None:
         """The connection is being closed: links end with it, and get no detach of their own."""
@@ -610,13 +614,13 @@ class PeerSessions:
 
     # --- links ----------------------------------------------------------------------------------------------------
 
-    def attached(self, link: Link) -> AttachedTermini:
-        """The peer has attached a link; return what its attach frame says about source and target."""
+    def attached(self, link: Link) -> tuple[AttachedTermini, int]:
+        """The peer has attached a link; return what its attach frame says about source and target, and its size."""
         if not self._walk.attached:
-            return AttachedTermini()
-        channel, handle, termini = self._walk.attached.pop(0)
+            return AttachedTermini(), 0
+        channel, handle, termini, size_bytes = self._walk.attached.pop(0)
         self._places[link] = channel, handle
-        return termini
+        return termini, size_bytes
 
     def detached(self, link: Link) -> None:
         """The peer has detached a link: its handle is free."""

@@ -165,7 +165,7 @@ def test_a_link_is_found_by_its_handle_until_we_detach_it(
     refusal's, and a flush is requested. It still counts until the peer has detached it, too.
     """
     incoming, link = register(table, session.receiver("in")), session.sender("out")
-    assert (table.count_attach(link), table.replaced_by(link)) == (1, None)
+    assert (table.count_attach(link, 0), table.replaced_by(link)) == (1, None)
     outgoing = register(table, link)
     assert list(table.incoming.values()) == [incoming.receive]
     assert list(table.outgoing.values()) == [outgoing]
@@ -177,10 +177,10 @@ def test_a_link_is_found_by_its_handle_until_we_detach_it(
     assert outgoing.told == [("detached", True)]
     assert (dict(table.outgoing), list(table.attached.values()), len(flushes)) == ({}, [incoming], 1)
     assert table.attached_at(LOOPS.handle_of(link._impl)) is None
-    assert table.count_attach(session.sender("other")) == 2
+    assert table.count_attach(session.sender("other"), 0) == 2
     table.detached(link, closed=True)
     assert outgoing.told == [("detached", True)]
-    assert table.count_attach(session.sender("third")) == 2
+    assert table.count_attach(session.sender("third"), 0) == 2
 
 
 def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> None:
@@ -203,7 +203,7 @@ def test_what_was_let_go_of_is_not_let_go_of_again(table: LinkTable, session: An
     """A second detach, one after the end of its session, and a second end free no memory twice."""
     first, second = session.sender("a"), session.sender("b")
     for link in (first, second):
-        table.count_attach(link)
+        table.count_attach(link, 0)
         table.replaced_by(link)
     for _ in range(2):
         table.detached(first, closed=True)

@@ -245,7 +245,7 @@ class End(Engine):
         return True
 
     def _attach(self, link: Link) -> None:
-        self.table.count_attach(link)
+        self.table.count_attach(link, 0)
         self.table.replaced_by(link)
         name = str(link.name)
         attached: Any = (Incoming if link.is_receiver else Outgoing)(self, link, name)
