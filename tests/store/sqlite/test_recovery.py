@@ -45,7 +45,6 @@ from tests.store.vpn_file import (
     commit,
     copied_files,
     empty_model,
-    execute,
     query,
     state_of,
     writing_to,
@@ -443,15 +442,6 @@ def test_a_missing_file_is_told_so_and_not_made(tmp_path: Path) -> None:
     assert check(path) == [f"there is no file {path}"]
     assert check(tmp_path) == ["it is a folder; name a file in it"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_of_a_later_version_is_told_so(sound: Path) -> None:
-    """A later version may have other promises, so the check reports only the version."""
-    execute(
-        sound,
-        "insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', 'm999_new', '')",
-    )
-    assert check(sound) == ["it has migration m999_new of a later version"]
 
 
 def test_a_file_in_use_is_checked_as_it_is_at_one_moment(sound: Path) -> None:
