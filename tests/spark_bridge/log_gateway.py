@@ -6,14 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-import httpx
-
 from amqp_ext.codec import Described, encode
 from spark_bridge.amqp_client.links import Sender
 from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.options import parse
 from tests.support.ports import free_port
-from tests.support.running import PLAIN_HTTP
 from tests.system.gateway_process import GatewayProcess
 
 
@@ -79,7 +76,6 @@ class LogGateway:
     def erase(self, *ids: int, reason: str) -> None:
         """Erase the contents of these messages."""
         assert self._process is not None
-        url = f"{self._process.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
-        answer = httpx.put(url, json={"msgId": ids, "reason": reason}, **PLAIN_HTTP)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["data"]["msgIds"] == list(ids)
+        wanted = {"msgId": ids, "reason": reason}
+        answer = self._process.ask("PUT", "action", "/replayLogs/default/redactMsg", wanted)
+        assert answer["msgIds"] == list(ids)

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.support import proc
+from tests.support.administration import Administration
 from tests.support.forked_gateway import ForkedGateway
 from tests.support.waiting import wait_until
 
@@ -147,6 +148,11 @@ class GatewayProcess:
             if fields[1].endswith(port) and fields[3] != "0A" and fields[9] in held:
                 found.add(fields[9])
         return len(found)
+
+    def ask(self, method: str, tree: str, path: str = "", body: object = None) -> Any:
+        """The data of the answer to a request about the Message VPN `default`, which must succeed."""
+        with Administration(self.ready["admin"]) as administration:
+            return administration.ask(method, f"{tree}/msgVpns/default{path}", body)["data"]
 
     # --- its log ------------------------------------------------------------------------------------------------
 

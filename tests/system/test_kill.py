@@ -121,33 +121,20 @@ dead_message_queue = "dead"
 """
 
 
-def ask(gateway: GatewayProcess, method: str, tree: str, path: str, body: Any = None) -> Any:
-    """A request to the administration that must succeed; returns its data."""
-    url = f"{gateway.ready['admin']}/SEMP/v2/{tree}/msgVpns/default{path}"
-    answer = httpx.request(method, url, json=body, **PLAIN_HTTP)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["data"]
-
-
 def begin_copy(gateway: GatewayProcess, seconds: float, **more: Any) -> None:
     """Publish messages and start a copy job at a pace that takes this many seconds for all."""
     with Client(gateway.url) as client:
         client.sender("topic://past").send_all(map(data, range(JOBS_MESSAGES)))
     body = {"target": "queue://copies", "subscriptions": ["past"], "name": "copy"}
-    ask(
-        gateway,
-        "PUT",
-        "action",
-        "/replayLogs/default/startCopy",
-        {**body, "rate": JOBS_MESSAGES / seconds, **more},
-    )
+    wanted = {**body, "rate": JOBS_MESSAGES / seconds, **more}
+    gateway.ask("PUT", "action", "/replayLogs/default/startCopy", wanted)
 
 
 def wait_for_job(gateway: GatewayProcess, name: str) -> Any:
     """Wait until the job is complete; returns what the administration says of it."""
 
     def found() -> Any:
-        job = ask(gateway, "GET", "monitor", f"/replays/{name}")
+        job = gateway.ask("GET", "monitor", f"/replays/{name}")
         return job if job["state"] == "complete" else None
 
     return wait_until(found, "the job is complete", 60)
@@ -178,18 +165,18 @@ def test_killed_jobs_go_on_where_they_were(start: Start, chance: random.Random) 
     gateway = start(JOBS_CONFIG)
     with Client(gateway.url) as client:
         of_topic_endpoint(client).detach()
-        ask(gateway, "PATCH", "config", "/topicEndpoints/mine", {"deadMsgQueue": "dead"})
+        gateway.ask("PATCH", "config", "/topicEndpoints/mine", {"deadMsgQueue": "dead"})
         for consumer, address in ((of_queue, "orders"), (of_topic_endpoint, "topic://orders")):
             receiver = consumer(client)
             client.sender(address).send_all(data(f"{address} {n}") for n in range(DEAD))
             receiver.flow(DEAD)
             receiver.settle(receiver.take(DEAD), Delivery.REJECTED)
         client.wait(
-            lambda: ask(gateway, "GET", "monitor", "/queues/dead")["spooledMsgCount"] == 2 * DEAD,
+            lambda: gateway.ask("GET", "monitor", "/queues/dead")["spooledMsgCount"] == 2 * DEAD,
             "all are dead",
         )
     begin_copy(gateway, 2)
-    ask(gateway, "PUT", "action", "/queues/dead/returnDead", {"rate": DEAD, "name": "return"})
+    gateway.ask("PUT", "action", "/queues/dead/returnDead", {"rate": DEAD, "name": "return"})
     for _ in range(JOBS_KILLS):
         with Publishing(gateway.url, "topic://live") as publishing:
             publishing.wait_for(10)
@@ -199,7 +186,7 @@ def test_killed_jobs_go_on_where_they_were(start: Start, chance: random.Random) 
         gateway = start(JOBS_CONFIG)
     assert wait_for_job(gateway, "copy")["sentMsgCount"] == JOBS_MESSAGES
     wait_for_job(gateway, "return")
-    assert ask(gateway, "GET", "monitor", "/queues/dead")["spooledMsgCount"] == 0
+    assert gateway.ask("GET", "monitor", "/queues/dead")["spooledMsgCount"] == 0
     with Client(gateway.url) as client:
         found: list[Received] = []
         client.receiver("copies").collect(found, JOBS_MESSAGES)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,26 +70,6 @@ def readiness(gateway: GatewayProcess) -> httpx.Response:
     return httpx.get(f"{gateway.ready['admin']}/readyz", **PLAIN_HTTP)
 
 
-def do(gateway: GatewayProcess, action: str, **body: object) -> None:
-    """Run an action of administration."""
-    url = f"{gateway.ready['admin']}/SEMP/v2/action/msgVpns/default/{action}"
-    answer = httpx.put(url, json=body, **PLAIN_HTTP)
-    assert answer.status_code == 200, answer.text
-
-
-def made(gateway: GatewayProcess, **said: object) -> None:
-    """Create a queue by administration."""
-    url = f"{gateway.ready['admin']}/SEMP/v2/config/msgVpns/default/queues"
-    answer = httpx.post(url, json=said, **PLAIN_HTTP)
-    assert answer.status_code == 200, answer.text
-
-
-def state(gateway: GatewayProcess, queue: str) -> dict[str, Any]:
-    """A queue as the monitor shows it."""
-    url = f"{gateway.ready['admin']}/SEMP/v2/monitor/msgVpns/default/queues/{queue}"
-    return dict(httpx.get(url, **PLAIN_HTTP).json()["data"])
-
-
 def is_ready(gateway: GatewayProcess) -> bool:
     return readiness(gateway).status_code == 200
 
@@ -109,8 +90,8 @@ def test_the_other_accepts_within_seconds(pair: tuple[GatewayProcess, GatewayPro
     active, other = pair
     with Client(url_of(active)) as client:
         client.sender("kept").send_all([data(i) for i in range(10)])
-    do(active, "replayLogs/default/trimLoggedMsgs", before="#6")
-    do(active, "queues/kept/startReplay", keepUnlogged=True)
+    active.ask("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#6"})
+    active.ask("PUT", "action", "/queues/kept/startReplay", {"keepUnlogged": True})
     waiting = readiness(other).json()
     assert (waiting["state"], waiting["active"]) == ("waiting", f"127.0.0.1:{active.address[1]}")
     with Publishing(url_of(active), "orders") as publishing:
@@ -156,10 +137,10 @@ def test_what_queues_promise_holds_with_the_other(pair: tuple[GatewayProcess, Ga
         stack.callback(lambda: [crew.dies() for crew in crews for _ in tuple(crew.receivers)])
         client = stack.enter_context(Client(url[0]))
         for name, said in QUEUES.items():
-            made(active, queueName=name, **said)
+            active.ask("POST", "config", "/queues", {"queueName": name, **said})
         for crew in crews:
             client.sender(crew.address).send_all(grouped(25, 8))
-        do(active, "queues/replayed/startReplay")
+        active.ask("PUT", "action", "/queues/replayed/startReplay", {})
         client.sender("once").send_all([named("a", "1"), named("b", "2")])
         client.receiver("once", credit=1).take_and_accept(1)
         client.sender("latest").send_all([keyed("x", "old"), keyed("y", "y"), keyed("x", "new")])
@@ -168,7 +149,8 @@ def test_what_queues_promise_holds_with_the_other(pair: tuple[GatewayProcess, Ga
         due_s = time.time() + 3
         failing.modify(failing.take(1), failed=True)
         client.sender("later").send_all([delayed("later", 3_000)])
-        client.wait(lambda: state(active, "again")["delayedMsgCount"] == 1, "it waits, durably")
+        again = partial(active.ask, "GET", "monitor", "/queues/again")
+        client.wait(lambda: again()["delayedMsgCount"] == 1, "it waits, durably")
         for crew in crews:
             for credit in (10, 10, 30):
                 crew.add(credit)

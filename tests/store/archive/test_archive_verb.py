@@ -16,7 +16,6 @@ from typing import Any
 
 import duckdb
 import duckdb_extension_delta
-import httpx
 import polars
 import pytest
 from click.testing import CliRunner, Result
@@ -37,7 +36,6 @@ from tests.store.archive.writers import WHEN, archive_on, maintain
 from tests.support.client import Client, Received
 from tests.support.forked_gateway import FORKING
 from tests.support.messages import data
-from tests.support.running import PLAIN_HTTP
 from tests.support.waiting import wait_until
 from tests.system.gateway_process import ROOT, GatewayProcess
 from tests.system.load import LogReader, Named
@@ -131,8 +129,7 @@ def test_without_pyarrow_it_says_what_to_install(
 
 def shown(gateway: GatewayProcess) -> dict[str, int]:
     """The administration's description of the log."""
-    path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default"
-    found: dict[str, int] = httpx.get(gateway.ready["admin"] + path, **PLAIN_HTTP).json()["data"]
+    found: dict[str, int] = gateway.ask("GET", "monitor", "/replayLogs/default")
     return found
 
 
@@ -315,12 +312,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     told = ["--admin", first.ready["admin"]]
     done = rewind("--from", str(first.data), "--to", str(archive), "--rows", "100", *told)
     assert done.exit_code == 0, done.output
-    trimmed = httpx.put(
-        f"{first.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/trimLoggedMsgs",
-        json={"before": f"#{BELOW}"},
-        **PLAIN_HTTP,
-    )
-    assert trimmed.json()["data"]["firstMsgId"] == BELOW, trimmed.text
+    trimmed = first.ask("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": f"#{BELOW}"})
+    assert trimmed["firstMsgId"] == BELOW
     assert first.stop() == 0
     yield begin
     statuses = [process.stop() for process in started if process.is_running]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
-from urllib.request import urlopen
 
 import pytest
 
@@ -392,7 +389,7 @@ def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[Gateway
             url = kill_and_start(process).ready["amqp"][0]
         accepted += publishing.accepted
     client = client_of(process[-1])
-    (record,) = _replays(process[-1])
+    (record,) = process[-1].ask("GET", "monitor", "/replays")
     assert (record["replayName"], record["target"], record["endedTimeMs"]) == ("nightly", "orders", None)
     assert record["outcome"] == "interrupted by a stop, and continued"
     logged = texts(client.read_log())
@@ -403,18 +400,10 @@ def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[Gateway
     found |= {message.id: message.annotations.get("x-opt-replay-name") for message in taken}
     assert sorted(found) == list(range(1, len(logged) + 1))
     assert found == {i: "nightly" if i <= 2_000 else None for i in found}
-    client.wait(lambda: _replays(process[-1])[0]["endedTimeMs"], "it ends")
-    (record,) = _replays(process[-1])
+    client.wait(lambda: process[-1].ask("GET", "monitor", "/replays")[0]["endedTimeMs"], "it ends")
+    (record,) = process[-1].ask("GET", "monitor", "/replays")
     assert (record["state"], record["outcome"]) == ("complete", "every message was acknowledged")
     client.close()
-
-
-def _replays(process: GatewayProcess) -> list[dict[str, Any]]:
-    """The replays on record."""
-    admin = process.ready["admin"]
-    with urlopen(f"{admin}/SEMP/v2/monitor/msgVpns/default/replays") as answer:
-        found: list[dict[str, Any]] = json.load(answer)["data"]
-    return found
 
 
 @pytest.mark.system
