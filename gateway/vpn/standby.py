@@ -301,7 +301,8 @@ class Following:
                     why = "was changed: attach again" if name in found else "was deleted"
                     self._endpoints.forget(endpoint, Refused(ErrorCode.RESOURCE_DELETED, f"{name!r} {why}"))
         new = [stream for name, stream in found.items() if name not in self._streams]
-        self._broker.restore(new, [], {}, 1, definitions.points)
+        marks = list(self._broker.retention.marks.values())
+        self._broker.restore(new, [], {}, 1, definitions.points, retention=marks)
         self._streams.update((stream.definition.name, _key(stream)) for stream in new)
 
     def _looked(self, now: float) -> None:

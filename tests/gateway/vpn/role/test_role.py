@@ -364,6 +364,20 @@ def test_the_second_look_from_now_began_after_now(gateway: RunningGateway) -> No
     assert gateway.run_coroutine(order) == [False, True]
 
 
+def test_what_rules_have_removed_is_known_after_a_look_at_streams(gateway: RunningGateway) -> None:
+    """A reader would start in a log with a gap without it, and one that knows of the gap would be refused later."""
+    mark = RetentionMark('["a"]', 5, 1)
+
+    async def order(running: Gateway) -> list[RetentionMark]:
+        vpn = running.vpns["default"]
+        following = Following(vpn, ())
+        following.taken_out([mark])
+        following.defined(ToldDefinitions((), ()))
+        return list(vpn.broker.retention.marks.values())
+
+    assert gateway.run_coroutine(order) == [mark]
+
+
 def test_reads_that_a_reload_began_are_not_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     After a departure the reads of the Message VPN begin; a reload in between has begun them already. Those would never
