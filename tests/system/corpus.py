@@ -227,44 +227,39 @@ FRAMES = {
         frame_body_behind_its_end=framed(b"", offset=255),
         frame_is_sasl=ANONYMOUS_INIT,
         frame_is_of_no_type=framed(b"", kind=9),
-        frame_performative_is_noise=framed(NOISE[:200]),
-        frame_performative_cut=framed(b"\x00\x53"),
         frame_performative_unknown=frame(0x77, []),
         frame_performative_is_a_string=framed(b"\x00\x53\x11" + string(b"begin")),
+    ),
+    **ending(
+        End.REFUSED,
+        OPENED,
+        frame_performative_is_noise=framed(NOISE[:200]),
+        frame_performative_cut=framed(b"\x00\x53"),
     ),
     **ending(End.SILENCE, OPENED, frame_cut=begin_frame()[:9], frame_heartbeats=framed(b"") * 10_000),
 }
 
 TYPES = {
-    **ending(End.SILENCE, TO_OPEN, open_list_of_4_billion=performative(OPEN, ENCODED_LIST_OF_4_BILLION)),
-    **ending(
-        End.PROTOCOL,
-        TO_OPEN,
-        open_list_size_beyond=performative(OPEN, list32(b"", count=1, size=UNSIGNED_MAX)),
-    ),
     **ending(
         End.REFUSED,
         TO_OPEN,
+        open_list_of_4_billion=performative(OPEN, ENCODED_LIST_OF_4_BILLION),
+        open_list_size_beyond=performative(OPEN, list32(b"", count=1, size=UNSIGNED_MAX)),
         open_without_fields=frame(OPEN, []),
         open_container_not_utf8=performative(OPEN, list32(string(b"\xff\xfe"), count=1)),
         open_hostname_not_utf8=performative(OPEN, list32(string(b"a") + string(b"\xc3"), count=2)),
         open_container_is_a_list=frame(OPEN, [["a"], None]),
     ),
     **ending(
-        End.SILENCE,
+        End.REFUSED,
         BEGUN,
         attach_list_of_4_billion=performative(ATTACH, list32(b"\xa1\x01a", count=UNSIGNED_MAX)),
-    ),
-    **ending(
-        End.PROTOCOL,
-        BEGUN,
         attach_string_beyond=performative(ATTACH, list32(b"\xb1\xff\xff\xff\xff", count=1)),
         attach_nested_1000=performative(ATTACH, nested_lists(1_000)),
         attach_nested_7000=performative(ATTACH, nested_lists(7_000)),
-    ),
-    **ending(
-        End.REFUSED,
-        BEGUN,
+        attach_filters_of_odd_count=attach_filtered(map32(FILTER, count=1)),
+        attach_filter_nested_6000=attach_replaying(nested_lists(6_000)),
+        attach_filter_of_4_billion_nulls=attach_replaying(NULLS_4_BILLION),
         attach_name_not_utf8=performative(ATTACH, list32(string(b"\xff") + b"\x43\x41", count=3)),
         attach_address_not_utf8=attach_from(b"\x00\x53\x28" + list32(string(b"\xc0\x80"), count=1)),
     ),
@@ -272,10 +267,7 @@ TYPES = {
         End.REFUSED_LINK,
         BEGUN,
         attach_filters_are_a_list=attach_filtered(list32(FILTER, count=1)),
-        attach_filters_of_odd_count=attach_filtered(map32(FILTER, count=1)),
         attach_filter_nested_20=attach_replaying(nested_lists(20)),
-        attach_filter_nested_6000=attach_replaying(nested_lists(6_000)),
-        attach_filter_of_4_billion_nulls=attach_replaying(NULLS_4_BILLION),
         attach_filter_key_is_a_float=attach_filtered(
             map32(b"\x82" + bytes(8) + b"\x00" + FILTER + b"\x45", count=2)
         ),

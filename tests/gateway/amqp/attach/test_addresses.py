@@ -373,7 +373,7 @@ FORMS: list[dict[str, Any]] = [
 
 def knows(gateway: RunningGateway) -> int:
     """How many connections have a consumer that needs the origins of messages to be remembered."""
-    return gateway.call(lambda running: len(running.vpns["default"].origins.watchers))
+    return gateway.call(lambda running: len(running.vpns["default"].publishing.origins.watchers))
 
 
 # --- subscriptions to topics ------------------------------------------------------------------------------------------
