@@ -1,5 +1,6 @@
 """
-Feeds whose links take nothing just now, with the pages that were read for them.
+Feeds whose links take nothing just now, with the pages that were read for them: one bound for readers of the log and
+browsers together, which know nothing of each other.
 
 Pages are kept for a short time, only if the accounts of the connections have room, and are entered there. A feed that
 continues later reads again: links that take nothing hold nothing, however many there are.

@@ -10,7 +10,7 @@ from gateway.config import Limits, Vpn
 from gateway.config.vpn import Queue
 from gateway.core.effects import Publication
 from tests.gateway.amqp.conftest import Connect, FullDisk, Start, Telling
-from tests.support.client import Client, texts
+from tests.support.client import Client, Received, Receiver, texts
 from tests.support.messages import data, message_to
 from tests.support.running import RunningGateway
 from tests.support.transactions import (
@@ -297,10 +297,10 @@ def acknowledged(gateway: RunningGateway) -> int:
     return gateway.call(count)
 
 
-def test_settled_outside_of_its_transaction(
+def both_acknowledged(
     gateway: RunningGateway, client: Client, controller: Controller
-) -> None:
-    """A delivery that gets an outcome outside of its transaction makes the commit fail."""
+) -> tuple[Receiver, list[Received], bytes]:
+    """A receiver with both messages of a queue, and the id of an open transaction that acknowledges them."""
     fill(client, "queue://q", "a", "b")
     receiver = client.receiver("queue://q", credit=2)
     messages = receiver.take(2)
@@ -309,6 +309,14 @@ def test_settled_outside_of_its_transaction(
         acknowledge(message, txn_id, settle=False)
     # Of several states of a delivery that the engine reads together, it shows only the last.
     client.wait(lambda: acknowledged(gateway) == 2, "both are acknowledged in the transaction")
+    return receiver, messages, txn_id
+
+
+def test_settled_outside_of_its_transaction(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """A delivery that gets an outcome outside of its transaction makes the commit fail."""
+    receiver, messages, txn_id = both_acknowledged(gateway, client, controller)
     receiver.settle([messages[0]])
     client.wait(lambda: gateway.depth("q") == 1, "the outcome of its own holds")
     assert controller.commit(txn_id) == ROLLBACK
@@ -321,13 +329,7 @@ def test_what_is_settled_outside_comes_too_late_for_a_commit_under_way(
     """A discharge that was sent is not undone by a later outcome: all deliveries of the transaction are settled."""
     client = connect(gateway)
     controller = Controller(client)
-    fill(client, "queue://q", "a", "b")
-    receiver = client.receiver("queue://q", credit=2)
-    messages = receiver.take(2)
-    txn_id = controller.declare()
-    for message in messages:
-        acknowledge(message, txn_id, settle=False)
-    client.wait(lambda: acknowledged(gateway) == 2, "both are acknowledged in the transaction")
+    receiver, messages, txn_id = both_acknowledged(gateway, client, controller)
     telling.hold()
     discharge = controller.ask(DISCHARGE, [txn_id, False])
     client.wait(lambda: acknowledged(gateway) == 0, "the commit is under way")
