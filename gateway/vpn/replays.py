@@ -366,6 +366,8 @@ class ReplayRunner(VpnPart):
 
     def acknowledged(self, endpoint: Endpoint) -> None:
         """Messages left an endpoint that has a replay, or had one; or a transaction that was to settle them failed."""
+        if endpoint.replay is None or endpoint.replay.is_over:
+            return
         self._go_on(endpoint.name)
         if forced := self._broker.replay_commands.end_forced(endpoint):
             self._committer.commit(forced)

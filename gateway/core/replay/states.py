@@ -177,6 +177,13 @@ class Replay:
         return self.state in _UNDER_WAY
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has failed, or is complete and that was noted: it does not change any more."""
+        return self.state is ReplayState.FAILED or (
+            self.state is ReplayState.COMPLETE and self.totals.last_completed_ms >= self.started_ms
+        )
+
+    @property
     def is_behind(self) -> bool:
         """Whether the endpoint is left out of routing."""
         return self.is_reading and self.live_from is None
@@ -275,7 +282,7 @@ class Replay:
 
     def completed(self, now_ms: int) -> bool:
         """Note when it became complete. Return whether this was not noted before."""
-        if self.state is not ReplayState.COMPLETE or self.totals.last_completed_ms >= self.started_ms:
+        if self.state is not ReplayState.COMPLETE or self.is_over:
             return False
         self.totals.last_completed_ms = max(now_ms, self.started_ms)
         return True
